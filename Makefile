@@ -1,0 +1,43 @@
+# Everything a person or CI runs. `make serve` and `make test` are all a newcomer needs.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install install-test serve test check soak bench clean
+
+help:  ## List the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --upgrade 'pip>=25.1'
+
+$(VENV)/.build-tools: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check 'scikit-build-core>=0.11' 'nanobind>=2.4' 'cmake>=3.25' 'ninja>=1.11'
+	@touch $@
+
+install: $(VENV)/.build-tools  ## Build the kernels and install headrace into .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e .
+
+install-test: install  ## The same, with everything the tests and checks need
+	$(BIN)/python -m pip install -q --disable-pip-version-check --group dev --group test
+
+serve: install  ## Serve the default model at http://127.0.0.1:8000
+	$(BIN)/headrace serve $(ARGS)
+
+test: install-test  ## Run the whole test suite
+	$(BIN)/python -m pytest -m 'not soak' $(ARGS)
+
+soak: install-test  ## Run the long tests
+	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)
+
+check: install-test  ## ruff, mypy, import-linter, clang-format
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run -Werror $$(git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cpp')
+
+clean:  ## Remove what was built
+	rm -rf build dist $(VENV) src/headrace/kernels/cpu/*.so

@@ -1,0 +1,1 @@
+"""What the operator decides: nested frozen structs, a docstring under every field."""

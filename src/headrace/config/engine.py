@@ -1,0 +1,92 @@
+"""How the engine runs one model."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+
+class Batching(StrEnum):
+    """Admission policy of the scheduler."""
+
+    CONTINUOUS = "continuous"
+    """A sequence joins and leaves at any step."""
+    DYNAMIC = "dynamic"
+    """A batch starts when it is full or its oldest request has waited long enough; no one joins later."""
+    STATIC = "static"
+    """A batch starts when it is full (or nothing else can come) and runs until its last sequence ends."""
+
+
+class ModelConfig(Struct, frozen=True, kw_only=True):
+    """Which model, and under which names."""
+
+    model: str = "smollm2-135m"
+    """Short name, GGUF file, model directory, or hf:, pypi:, https://, s3:// source."""
+    served_model_name: tuple[str, ...] = ()
+    """Names that requests may use; default the short name or the file's stem."""
+    quantize: str | None = None
+    """Quantise float weights at load: int8 or int4."""
+    max_context: Annotated[int, Meta(ge=0)] = 0
+    """Tokens of prompt and answer together; 0 takes what the model and the memory allow."""
+    chat_template: str | None = None
+    """File with a Jinja chat template that replaces the model's own."""
+    cache_packed: bool = True
+    """Keep packed weights on disk, so that the next start maps them."""
+
+
+class MemoryConfig(Struct, frozen=True, kw_only=True):
+    """Memory for keys and values."""
+
+    block_size: Annotated[int, Meta(ge=16, le=256)] = 16
+    """Tokens per KV block; a multiple of 16 that divides 512."""
+    kv_memory: str = "auto"
+    """Memory for KV, such as 512MiB or 4GiB; auto is small and never more than a quarter of free memory."""
+    memory_utilization: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
+    """Share of memory for weights and KV together; the rest is margin for activations. 0: use kv_memory."""
+    kv_dtype: str = "auto"
+    """auto (f16), f16, bf16 or f32."""
+    prefix_cache: bool = True
+    """Reuse blocks of earlier prompts that begin alike."""
+
+
+class SchedulerConfig(Struct, frozen=True, kw_only=True):
+    """Which tokens run in a step."""
+
+    max_num_batched_tokens: Annotated[int, Meta(ge=1)] = 512
+    """Token budget of one step."""
+    max_num_seqs: Annotated[int, Meta(ge=1, le=4096)] = 64
+    """Sequences that may run at once."""
+    chunked_prefill: bool = True
+    """Split long prompts over steps; off, a prompt runs in one step of its own size."""
+    itl_target: Annotated[float, Meta(ge=0.0)] = 0.0
+    """Seconds between tokens that running streams should keep; bounds the prefill share of a step. 0: off."""
+    batching: Batching = Batching.CONTINUOUS
+    """continuous, or the older strategies for comparison: dynamic, static."""
+    batch_size: Annotated[int, Meta(ge=1)] = 8
+    """Requests per batch of the static and dynamic strategies."""
+    batch_window: Annotated[float, Meta(ge=0.0)] = 0.05
+    """Seconds that the dynamic strategy waits for a batch to fill."""
+    priority_aging: Annotated[float, Meta(ge=0.0)] = 10.0
+    """Seconds of waiting that are worth one priority level; 0 never ages."""
+    max_uncommitted_plans: Annotated[int, Meta(ge=1, le=8)] = 1
+    """Plans that may be in flight at once (overlap)."""
+
+
+class ExecutorConfig(Struct, frozen=True, kw_only=True):
+    """Where and how the arithmetic runs."""
+
+    backend: str = "auto"
+    """auto, cpu or reference."""
+    isa: str = "auto"
+    """auto, generic, avx2 or avx512: the instruction set of the CPU kernels."""
+    threads: Annotated[int, Meta(ge=0, le=1024)] = 0
+    """Compute threads; 0 takes what affinity and cgroup allow."""
+
+
+class EngineConfig(Struct, frozen=True, kw_only=True):
+    """One engine: one model, its memory, scheduler and executor."""
+
+    model: ModelConfig = ModelConfig()
+    memory: MemoryConfig = MemoryConfig()
+    scheduler: SchedulerConfig = SchedulerConfig()
+    executor: ExecutorConfig = ExecutorConfig()

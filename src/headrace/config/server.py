@@ -1,0 +1,63 @@
+"""How one replica's HTTP process behaves. Every bound is finite by default."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+
+class LongPrompt(StrEnum):
+    """What happens to a prompt that does not fit the context."""
+
+    REJECT = "reject"
+    TRUNCATE = "truncate"
+    """Keep the end of the prompt."""
+
+
+class MetricsNames(StrEnum):
+    """Names on `/metrics`."""
+
+    HEADRACE = "headrace"
+    BOTH = "both"
+    """vLLM's names too."""
+
+
+class ServerConfig(Struct, frozen=True, kw_only=True):
+    """One replica's HTTP process."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8000
+    """Port to listen on; 0 takes a free one and prints it."""
+    max_queued_requests: Annotated[int, Meta(ge=0)] = 256
+    """Requests that may wait; more are answered 429."""
+    max_queued_tokens: Annotated[int, Meta(ge=0)] = 262_144
+    """Prompt tokens that may wait (estimated from bytes before tokenising); more are answered 429."""
+    max_queue_time: Annotated[float, Meta(gt=0.0)] = 60.0
+    """Seconds that a request may wait for its first step."""
+    request_timeout: Annotated[float, Meta(gt=0.0)] = 600.0
+    """Seconds that a request may take in all."""
+    default_max_tokens: Annotated[int, Meta(ge=1)] = 1024
+    """Output bound of a request that sets none."""
+    max_body_bytes: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
+    """Largest request body."""
+    max_n: Annotated[int, Meta(ge=1)] = 16
+    """Largest n of one request."""
+    long_prompt: LongPrompt = LongPrompt.REJECT
+    """reject or truncate prompts that do not fit."""
+    tokenizer_threads: Annotated[int, Meta(ge=1, le=64)] = 2
+    """Threads that apply templates and tokenise."""
+    drain_timeout: Annotated[float, Meta(ge=0.0)] = 30.0
+    """Seconds that running requests get after SIGTERM."""
+    watchdog_timeout: Annotated[float, Meta(gt=0.0)] = 60.0
+    """Seconds without a finished step, while work is pending, after which the engine is restarted."""
+    trusted_peer_token: str | None = None
+    """Secret that a gateway sends in `x-headrace-peer` to use token ids, continuation and cache salts."""
+    kv_events: str | None = None
+    """ZeroMQ endpoint on which stored and removed blocks are published, such as tcp://127.0.0.1:5557."""
+    metrics_names: MetricsNames = MetricsNames.HEADRACE
+    """headrace, or both to add vLLM's names to /metrics."""
+    log_level: str = "info"
+    """debug, info, warning or error."""
+    log_format: str = "text"
+    """text or json."""

@@ -1,0 +1,1 @@
+"""The words everything is said in: values that cross boundaries. Standard library and msgspec only."""

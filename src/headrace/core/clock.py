@@ -1,0 +1,26 @@
+"""The only reader of time. Everything else is handed a `Clock`."""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two clocks: one that never jumps, for durations, and one that people read."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary point; the same point for every process of this machine."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since the Unix epoch."""
+        ...
+
+
+class SystemClock:
+    """The operating system's clocks (CLOCK_MONOTONIC is shared by all processes on Linux)."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()

@@ -1,0 +1,142 @@
+"""Every exception that headrace raises on purpose.
+
+    HeadraceError
+      x BadRequestError            the request is wrong; the client can mend it          400
+        - PromptTooLongError       the prompt does not fit the context                   400
+        - BodyTooLargeError        more bytes than the server accepts                    413
+        - UnsupportedMediaError    a content type that we do not read                    415
+      x AuthenticationError        no key, or a wrong one                                401
+      x PermissionDeniedError      a key that may not do this                            403
+      x NotFoundError              no such thing                                         404
+        - ModelNotFoundError       no such model                                         404
+      x OverloadedError            full; come back after `retry_after` seconds           429
+      x UnavailableError           not now: loading, draining or restarting              503
+      x DeadlineExceededError      the request's time ran out before its first token     408
+      x RequestCancelledError      the client went away                                  499
+      x InternalError              our fault                                             500
+        - EngineDeadError          the engine process ended while the request ran        500
+        - KernelError              a kernel refused its arguments                        500
+        - IntegrityError           the KV ledger's counts do not add up                  500
+      x ConfigError                what the operator asked for cannot be done           start
+        - ModelLoadError           a file that cannot be served, and why                start
+          · UnsupportedModelError  an architecture or tensor type that we do not know   start
+        - DownloadError            weights that could not be fetched                    start
+
+The server maps them to HTTP in one table (`server/problems.py`); the command line prints the sentence
+and exits with 2 for a `ConfigError`, 1 for anything else.
+"""
+
+
+class HeadraceError(Exception):
+    """Base of all. `str(error)` is one sentence that a user can act on."""
+
+
+class BadRequestError(HeadraceError):
+    """The request is wrong. `param` names the field (dotted path), `code` is OpenAI's error code."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class PromptTooLongError(BadRequestError):
+    """The prompt does not fit. Carries all numbers, so that a client can decide what to cut."""
+
+    def __init__(
+        self, num_prompt_tokens: int, max_context: int, *, param: str | None = None
+    ) -> None:
+        super().__init__(
+            f"This model's maximum context length is {max_context} tokens, but the prompt has "
+            f"{num_prompt_tokens} tokens and at least one is needed for the answer.",
+            param=param,
+            code="context_length_exceeded",
+        )
+        self.num_prompt_tokens = num_prompt_tokens
+        self.max_context = max_context
+
+
+class BodyTooLargeError(BadRequestError):
+    """The body has more bytes than the server accepts."""
+
+
+class UnsupportedMediaError(BadRequestError):
+    """The content type is not one that this route reads."""
+
+
+class AuthenticationError(HeadraceError):
+    """No key, or a wrong one."""
+
+
+class PermissionDeniedError(HeadraceError):
+    """The key is good, but not for this."""
+
+
+class NotFoundError(HeadraceError):
+    """No such thing."""
+
+
+class ModelNotFoundError(NotFoundError):
+    """No such model. `available` lists those that are served."""
+
+    def __init__(self, model: str, available: tuple[str, ...] = ()) -> None:
+        served = f" Served here: {', '.join(available)}." if available else ""
+        super().__init__(f"The model '{model}' does not exist.{served}")
+        self.model = model
+        self.available = available
+
+
+class OverloadedError(HeadraceError):
+    """A bound is reached. `retry_after` is our estimate in seconds, at least 1."""
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = max(1.0, retry_after)
+
+
+class UnavailableError(HeadraceError):
+    """Loading, draining or restarting. `retry_after` in seconds."""
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = max(1.0, retry_after)
+
+
+class DeadlineExceededError(HeadraceError):
+    """The request's time ran out (in the queue, or before its first token)."""
+
+
+class RequestCancelledError(HeadraceError):
+    """The client went away, or cancelled by id."""
+
+
+class InternalError(HeadraceError):
+    """Our fault; the message says nothing of our insides."""
+
+
+class EngineDeadError(InternalError):
+    """The engine process ended while this request ran."""
+
+
+class KernelError(InternalError):
+    """A kernel refused its arguments: a wrong shape, dtype or bound."""
+
+
+class IntegrityError(InternalError):
+    """The KV ledger's counts do not add up."""
+
+
+class ConfigError(HeadraceError):
+    """What the operator asked for cannot be done."""
+
+
+class ModelLoadError(ConfigError):
+    """This file or directory cannot be served; the message says why."""
+
+
+class UnsupportedModelError(ModelLoadError):
+    """An architecture or tensor type that we do not know; the message lists those that we do."""
+
+
+class DownloadError(ConfigError):
+    """Weights could not be fetched or did not have the promised digest."""

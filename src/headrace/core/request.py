@@ -1,0 +1,83 @@
+"""What arrived: a frozen value that owns everything the engine must know."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from headrace.core.sampling import SamplingParams
+
+
+class TokenSegment(Struct, frozen=True, tag="tokens"):
+    """A run of prompt tokens."""
+
+    token_ids: list[int]
+
+
+class EmbeddingSegment(Struct, frozen=True, tag="embedding"):
+    """A run of prompt positions that are given as vectors (images, audio; later).
+
+    `digest` (sha256 of the media) stands for the content in block hashes.
+    """
+
+    digest: bytes
+    num_tokens: int
+    data: bytes
+    """float32[num_tokens, hidden], little endian."""
+
+
+Segment = TokenSegment | EmbeddingSegment
+
+
+class KVPolicyKind(StrEnum):
+    """What a sequence keeps of its past."""
+
+    FULL = "full"
+    WINDOW = "window"
+    """The first `num_sinks` tokens and the last `window` ones."""
+    EVICT = "evict"
+    """Blocks of least attention mass go first, down to `window` tokens."""
+
+
+class KVPolicy(Struct, frozen=True):
+    """What a sequence keeps of its past. One that has dropped a block publishes nothing more."""
+
+    kind: KVPolicyKind = KVPolicyKind.FULL
+    num_sinks: int = 0
+    window: int = 0
+
+
+class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One request, validated, tokenised, all defaults resolved.
+
+    It owns a group of `n` sequences. `prior_output_ids` are tokens that an earlier replica already
+    produced: they count as output for penalties, min_tokens, stops and the noise, so that the
+    continuation is bitwise what the first replica would have said.
+    """
+
+    request_id: str
+    prompt: tuple[Segment, ...]
+    params: SamplingParams
+    eos_token_ids: tuple[int, ...] = ()
+    """The model's own end-of-sequence ids (also when `ignore_eos`: min_tokens masks them)."""
+    n: int = 1
+    priority: int = 0
+    """Lower is sooner, as in vLLM; 0 is the default."""
+    prior_output_ids: list[int] = []
+    adapter: str | None = None
+    """Content digest of the LoRA adapter, part of the block hash."""
+    cache_salt: bytes = b""
+    """Separates prefix caches (tenants); part of the first block's hash."""
+    kv_policy: KVPolicy = KVPolicy()
+    arrival_time: float = 0.0
+    """`Clock.monotonic` when the HTTP process took it in."""
+    deadline: float | None = None
+    """`Clock.monotonic` after which the engine ends it (finish reason `timeout`)."""
+    max_queue_time: float | None = None
+    """Seconds it may wait for its first step before it is refused."""
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Positions that the prompt takes."""
+        return sum(
+            len(s.token_ids) if isinstance(s, TokenSegment) else s.num_tokens for s in self.prompt
+        )

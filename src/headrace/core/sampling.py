@@ -1,0 +1,62 @@
+"""How the next token is chosen."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+#: The largest number of alternatives that one position may report.
+MAX_LOGPROBS = 20
+
+
+class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Resolved parameters of one sequence: no field is left for the engine to guess.
+
+    Processing order, the same in every back end: logit_bias, min_tokens mask, repetition penalty,
+    presence and frequency penalties, temperature, top_k, top_p, min_p, Gumbel-max draw.
+    """
+
+    temperature: Annotated[float, Meta(ge=0.0, le=100.0)] = 1.0
+    """0 is greedy: the lowest token id among the largest logits."""
+    top_k: Annotated[int, Meta(ge=0)] = 0
+    """Keep the k most likely tokens; 0 keeps all."""
+    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    """Keep the smallest set of most likely tokens whose probability reaches p."""
+    min_p: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
+    """Drop tokens less likely than this share of the most likely one."""
+    presence_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] = 0.0
+    """Subtracted once from the logit of every token that the output holds."""
+    frequency_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] = 0.0
+    """Subtracted per occurrence in the output."""
+    repetition_penalty: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
+    """Divides positive and multiplies negative logits of tokens in prompt or output (CTRL, 2019)."""
+    logit_bias: dict[int, float] = {}
+    """Added to the logits, by token id; each value in [-100, 100]."""
+    seed: Annotated[int, Meta(ge=0, lt=2**63)] = 0
+    """Resolved by the server before the engine sees it; the noise is a hash of (seed, position, id)."""
+    max_tokens: Annotated[int, Meta(ge=1)] = 16
+    """Upper bound of output tokens, `prior_output_ids` counted."""
+    min_tokens: Annotated[int, Meta(ge=0)] = 0
+    """End-of-sequence and stop tokens are masked until the output has this many tokens."""
+    stop: tuple[str, ...] = ()
+    """Strings that end the output; matched on text, by `completion`."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Token ids that end the output, beside the model's own end-of-sequence ids."""
+    ignore_eos: bool = False
+    """Do not end at the model's end-of-sequence ids."""
+    logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
+    """Report the log-probability of each chosen token and of this many best ones; None reports none.
+    They are of the raw distribution: logits before penalties, bias and temperature."""
+
+    @property
+    def is_greedy(self) -> bool:
+        """No noise is drawn."""
+        return self.temperature == 0.0
+
+    @property
+    def has_penalties(self) -> bool:
+        """The history of the sequence matters for its logits."""
+        return (
+            self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+            or self.repetition_penalty != 1.0
+        )

@@ -1,0 +1,130 @@
+"""The two values of the hot loop: the scheduler's plan and the executor's result.
+
+The executor keeps, per slot, what was sent before; a plan carries only what changed. Plans are
+serialisable, so that other ranks can run them, and may be pipelined: a row whose `token_ids` is empty
+and whose `num_tokens` is 1 runs the token that its slot sampled last, which the scheduler need not
+have seen yet.
+"""
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+from headrace.core.events import TokenLogprobs
+from headrace.core.sampling import SamplingParams
+
+
+class OutputKind(IntEnum):
+    """What a row gives back."""
+
+    NONE = 0
+    """Nothing: the sequence's prompt goes on in a later step."""
+    SAMPLE = 1
+    """Sampled tokens (with log-probabilities where the parameters ask for them)."""
+    POOL = 2
+    """The hidden state, pooled (embeddings)."""
+
+
+class SequenceStart(Struct, frozen=True, array_like=True):
+    """A sequence takes a slot (new, forked, or back from preemption)."""
+
+    slot: int
+    params: SamplingParams
+    mask_token_ids: tuple[int, ...]
+    """Ids masked while the output is shorter than `params.min_tokens` (end of sequence, stop tokens)."""
+    token_ids: list[int]
+    """All tokens known so far, prompt and output: the history for penalties."""
+    num_prompt_tokens: int
+    """How many of `token_ids` are prompt; the rest count as output."""
+    seed: int
+    """Seed of this sequence's noise; sequences of one request have different ones."""
+    adapter_index: int = 0
+    """0 is the base model."""
+
+
+class BlockWrite(Struct, frozen=True, array_like=True):
+    """Entries [first, first + len(block_ids)) of a slot's block table get these block ids."""
+
+    slot: int
+    group: int
+    """KV group: layers that share one window share one table."""
+    first: int
+    block_ids: list[int]
+
+
+class BlockCopy(Struct, frozen=True, array_like=True):
+    """Copy one block before the step runs (copy-on-write)."""
+
+    group: int
+    source: int
+    target: int
+
+
+class BlockTransfer(Struct, frozen=True, array_like=True):
+    """Load a block from, or store it to, the tier below (offload; later)."""
+
+    group: int
+    block: int
+    key: bytes
+
+
+class PlanRow(Struct, frozen=True, array_like=True):
+    """The tokens of one sequence in this step, at positions [start, start + num_tokens)."""
+
+    slot: int
+    start: int
+    """Absolute position of the first token."""
+    num_tokens: int
+    token_ids: list[int]
+    """The ids to run; empty with num_tokens == 1: the token that this slot sampled last."""
+    output: OutputKind
+    num_draft: int = 0
+    """The last `num_draft` ids are guesses, to be verified against the draws at their positions."""
+    first_output: int = 0
+    """Absolute output position of the first token this row samples: the noise's counter."""
+
+
+class StepPlan(Struct, frozen=True, kw_only=True):
+    """Everything the executor does in one step, in this order: ends, starts, block writes, copies,
+    loads, rows, stores."""
+
+    step_id: int
+    rows: tuple[PlanRow, ...]
+    starts: tuple[SequenceStart, ...] = ()
+    block_writes: tuple[BlockWrite, ...] = ()
+    block_copies: tuple[BlockCopy, ...] = ()
+    block_loads: tuple[BlockTransfer, ...] = ()
+    block_stores: tuple[BlockTransfer, ...] = ()
+    ended_slots: tuple[int, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that run through the model."""
+        return sum(row.num_tokens for row in self.rows)
+
+
+class RowResult(Struct, frozen=True, array_like=True):
+    """What one planned row gave, in the plan's order; rows with output NONE give no tokens."""
+
+    slot: int
+    token_ids: tuple[int, ...] = ()
+    """Accepted drafts and the token after them: 0..num_draft + 1 ids."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    error: str | None = None
+    """This row could not be computed (logits not finite, a refused argument); others are good."""
+
+
+class StepTimes(Struct, frozen=True, array_like=True):
+    """Seconds spent in the parts of one step."""
+
+    inputs: float = 0.0
+    model: float = 0.0
+    sample: float = 0.0
+
+
+class StepResult(Struct, frozen=True, kw_only=True):
+    """The outcome of one plan."""
+
+    step_id: int
+    rows: tuple[RowResult, ...]
+    times: StepTimes = StepTimes()

@@ -1,0 +1,65 @@
+"""The few weight formats that kernels read, and what goes in and out of them.
+
+A file type (Q4_K, Q6_K, bf16 safetensors, …) adds an unpacker in `modeling/quantization` that yields a
+`QuantizedMatrix` or a float matrix; it never adds a kernel. Shape legend: N outputs, K inputs, g group.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class WeightFormat(StrEnum):
+    """How the weights of a linear layer lie in memory."""
+
+    W4G32 = "w4g32"
+    """4-bit codes in groups of 32 inputs."""
+    W8G32 = "w8g32"
+    """8-bit codes in groups of 32 inputs."""
+    W8G16 = "w8g16"
+    """8-bit codes in groups of 16 inputs."""
+    BF16 = "bf16"
+    F16 = "f16"
+    F32 = "f32"
+
+    @property
+    def is_quantized(self) -> bool:
+        """Codes with scales, multiplied with int8 activations."""
+        return self in (WeightFormat.W4G32, WeightFormat.W8G32, WeightFormat.W8G16)
+
+    @property
+    def group_size(self) -> int:
+        """Inputs that share one scale; 1 for float formats."""
+        return {"w4g32": 32, "w8g32": 32, "w8g16": 16}.get(self.value, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedMatrix:
+    """weight[n, k] = scales[n, k // g] * (codes[n, k] - offset) + mins[n, k // g].
+
+    Exactly one of `mins` and a non-zero `offset` is used by any file type (both may be absent).
+    """
+
+    format: WeightFormat
+    codes: NDArray[np.uint8]  # [N, K], 0..15 for w4, 0..255 for w8
+    scales: NDArray[np.float32]  # [N, K / g]
+    mins: NDArray[np.float32] | None = None  # [N, K / g]
+    offset: int = 0
+
+
+Matrix = QuantizedMatrix | NDArray[np.float32] | NDArray[np.float16] | NDArray[np.uint16]
+"""What an unpacker yields; uint16 arrays hold bf16 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A weight in the panel layout that the kernels stream. `data` may be a view of a mapped file."""
+
+    format: WeightFormat
+    num_outputs: int  # N
+    num_inputs: int  # K
+    has_mins: bool
+    offset: int
+    data: NDArray[np.uint8]

@@ -1,0 +1,460 @@
+"""The catalogue: every op that a model may use, with shapes, dtypes and accumulation order.
+
+A model is *recorded* once: it calls the methods of a `Recorder`, which checks shapes and appends to a
+flat program; the program is then run once a step. Nothing but the numbers in `StepInputs` changes from
+step to step. Back ends: `reference` (numpy, the specification), `cpu` (C++), `shapes` (no arithmetic).
+
+Shape legend: T tokens of the step, R rows whose logits are wanted, S sequences in the step, H query
+heads, G KV heads, D head size, C hidden size, N/K outputs/inputs of a linear, P block size, V vocabulary.
+
+Accumulation order, which makes results independent of the batch (a row's result depends on that row's
+inputs and its own sequence only):
+
+- `linear`, quantised: per output, groups ascending; inside a group an exact integer dot product; then
+  `acc = fma(float(dot) * scale_w, scale_x, acc)` and, with mins, `acc = fma(min_w, scale_x * sum_x, acc)`.
+- `linear`, float: one chain per output, inputs ascending (bf16 in adjacent pairs where the instruction
+  set multiplies pairs). K is never split across threads. The bias, then the residual, are added last.
+- `attention`: keys and values are read only as stored. Keys are taken in chunks that start at fixed
+  multiples of `ATTENTION_CHUNK` key indices; each chunk gives (max, sum, weighted values) with keys
+  ascending, and chunks are merged in ascending order.
+- `rms_norm`: one row's sum of squares in a fixed lane order.
+- Quantising a row to int8 (`DType.Q8`) looks at that row only: per group of 32 inputs
+  `scale = max|x| / 127`, `code = rint(x / scale)`; a group of zeros has scale 0.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.core.errors import KernelError
+from headrace.kernels.formats import PackedWeight, WeightFormat
+
+#: Keys per attention chunk. A multiple of every block size.
+ATTENTION_CHUNK = 512
+
+
+class DType(StrEnum):
+    """Element types of buffers. Q8 is a row of int8 codes with a float32 scale per group of 32."""
+
+    F32 = "f32"
+    BF16 = "bf16"
+    F16 = "f16"
+    Q8 = "q8"
+
+
+class Rows(StrEnum):
+    """How many rows a buffer has in a step."""
+
+    TOKENS = "T"
+    OUTPUTS = "R"
+
+
+class Activation(StrEnum):
+    """Gate functions: `activation(gate) * up`."""
+
+    SILU = "silu"
+    GELU_TANH = "gelu_tanh"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A matrix of the step's arena: `rows` by `width`. Only handles; the arena is the back end's."""
+
+    index: int
+    rows: Rows
+    width: int
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """What the arena must hold."""
+
+    max_tokens: int  # largest T
+    max_outputs: int  # largest R
+
+
+@dataclass(frozen=True, slots=True)
+class KVLayout:
+    """Which layers keep keys and values, and how many blocks each group has."""
+
+    num_layers: int
+    num_kv_heads: int  # G
+    head_size: int  # D
+    block_size: int  # P
+    dtype: DType
+    layer_groups: tuple[int, ...]  # layer -> KV group
+    num_blocks: tuple[int, ...]  # per group
+
+    @property
+    def bytes_per_token_layer(self) -> int:
+        """Bytes that one token takes in one layer, keys and values."""
+        element = 4 if self.dtype is DType.F32 else 2
+        return 2 * self.num_kv_heads * self.head_size * element
+
+
+@dataclass(slots=True)
+class StepInputs:
+    """The numbers of one step. Arrays are views of buffers that live as long as the executor.
+
+    Sequence s runs tokens [query_starts[s], query_starts[s + 1]) and attends the keys with index
+    [0, key_starts[s] + its token count) of its block table; its i-th token is written at key index
+    key_starts[s] + i and sees keys up to and including itself (when causal). A table entry below zero
+    is a block that was given back; its keys are skipped.
+    """
+
+    token_ids: NDArray[np.int32]  # [T]
+    positions: NDArray[np.int32]  # [T]; for rotary embedding only
+    query_starts: NDArray[np.int32]  # [S + 1]
+    key_starts: NDArray[np.int32]  # [S]
+    slots: NDArray[np.int32]  # [S]; row of each block table
+    block_tables: tuple[NDArray[np.int32], ...]  # per group [max_num_seqs, max_blocks]
+    output_rows: NDArray[np.int32]  # [R]; token rows whose logits are wanted
+    adapters: NDArray[np.int32] | None = None  # [T]; 0 is the base model
+
+
+@dataclass(slots=True)
+class SampleBatch:
+    """One draw per row of logits. `history` rows hold a slot's tokens, prompt first.
+
+    Row r sees history[slots[r], :history_lengths[r]]; output tokens start at num_prompt[r].
+    Biases of row r are entries [bias_starts[r], bias_starts[r + 1]); a mask is a bias of -inf.
+    """
+
+    temperature: NDArray[np.float32]  # [R]
+    top_k: NDArray[np.int32]  # [R]; 0 keeps all
+    top_p: NDArray[np.float32]  # [R]
+    min_p: NDArray[np.float32]  # [R]
+    presence_penalty: NDArray[np.float32]  # [R]
+    frequency_penalty: NDArray[np.float32]  # [R]
+    repetition_penalty: NDArray[np.float32]  # [R]
+    seeds: NDArray[np.uint64]  # [R]
+    output_positions: NDArray[np.int64]  # [R]; absolute position among the output tokens
+    num_logprobs: NDArray[np.int32]  # [R]; -1 none, else that many alternatives beside the token
+    slots: NDArray[np.int32]  # [R]
+    history: NDArray[np.int32]  # [max_num_seqs, max_context]
+    history_lengths: NDArray[np.int32]  # [R]
+    num_prompt: NDArray[np.int32]  # [R]
+    bias_starts: NDArray[np.int32]  # [R + 1]
+    bias_ids: NDArray[np.int32]
+    bias_values: NDArray[np.float32]
+    allowed: NDArray[np.uint32] | None = None  # [R, ceil(V / 32)]; bit set: token allowed (grammar)
+
+
+@dataclass(slots=True)
+class SampleOutput:
+    """What was drawn. Log-probabilities are of the raw distribution, before any processing."""
+
+    token_ids: NDArray[np.int32]  # [R]
+    is_finite: NDArray[np.bool_]  # [R]; False: the logits held NaN or only -inf; token is -1
+    logprobs: NDArray[np.float32]  # [R]
+    ranks: NDArray[np.int32]  # [R]; 1 is the most likely token
+    top_ids: NDArray[np.int32]  # [R, max(num_logprobs)]; best first, ties by lower id
+    top_logprobs: NDArray[np.float32]  # same shape
+
+
+class KVCache(Protocol):
+    """Keys and values of all layers. The layout inside is the back end's."""
+
+    layout: KVLayout
+
+    def copy_block(self, group: int, source: int, target: int) -> None:
+        """Copy one block in every layer of the group."""
+        ...
+
+    def export_block(self, group: int, block: int) -> NDArray[np.float32]:
+        """[2, layers of the group, G, P, D] as float32: canonical layout, keys then values."""
+        ...
+
+    def import_block(self, group: int, block: int, data: NDArray[np.float32]) -> None:
+        """The inverse of `export_block`, rounding to the cache's dtype."""
+        ...
+
+
+class Program(Protocol):
+    """A recorded model, ready to run."""
+
+    def run(self, inputs: StepInputs) -> None:
+        """One step. Raises KernelError for inputs that break the limits or the shapes."""
+        ...
+
+    def read(self, buffer: Buffer, num_rows: int) -> NDArray[np.float32]:
+        """A view of the first rows of a float32 buffer, valid until the next run."""
+        ...
+
+
+class Backend(Protocol):
+    """A device and its kernels: what stays while programs come and go."""
+
+    name: str
+
+    def operand_dtype(self, weight: WeightFormat) -> DType:
+        """The dtype that the input of a linear with this weight format must have."""
+        ...
+
+    def load_weight(self, weight: PackedWeight) -> Any:
+        """A handle for `Recorder.linear` and `Recorder.embed`; keeps a reference, copies nothing."""
+        ...
+
+    def load_vector(self, vector: NDArray[np.float32]) -> Any:
+        """A handle for norm weights, biases and inverse frequencies."""
+        ...
+
+    def create_kv_cache(self, layout: KVLayout) -> KVCache:
+        """Zeroed blocks; memory is touched only when written."""
+        ...
+
+    def recorder(self, limits: StepLimits, kv_cache: KVCache) -> "Recorder":
+        """Start to record a program."""
+        ...
+
+    def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleOutput:
+        """Draw one token per row; see `reference/sampling.py`. May use `logits` as scratch."""
+        ...
+
+
+class Recorder(ABC):
+    """Records one model. Methods check shapes, then call `emit`; a back end implements the rest."""
+
+    @abstractmethod
+    def buffer(self, rows: Rows, width: int, dtype: DType = DType.F32) -> Buffer:
+        """A new buffer of the arena. Contents survive until overwritten in the same step."""
+
+    @abstractmethod
+    def emit(self, op: str, **arguments: Any) -> None:
+        """Append one op. `arguments` are buffers, handles and plain values, by the names below."""
+
+    @abstractmethod
+    def finish(self) -> Program:
+        """Allocate the arena and return the program."""
+
+    @abstractmethod
+    def weight_shape(self, weight: Any) -> tuple[WeightFormat, int, int]:
+        """(format, N, K) of a handle from `Backend.load_weight`."""
+
+    @abstractmethod
+    def vector_size(self, vector: Any) -> int:
+        """Length of a handle from `Backend.load_vector`."""
+
+    @abstractmethod
+    def operand_dtype(self, weight: WeightFormat) -> DType:
+        """As `Backend.operand_dtype`."""
+
+    # ---- embedding and elementwise -------------------------------------------------------------
+
+    def embed(self, table: Any, out: Buffer, *, scale: float = 1.0) -> None:
+        """out[t] = table[token_ids[t]] * scale; table [V, C] in any weight format, out f32 [T, C]."""
+        _, _, width = self.weight_shape(table)
+        self._require(
+            out.rows is Rows.TOKENS and out.dtype is DType.F32, "embed", "out is f32 [T, C]"
+        )
+        self._require(out.width == width, "embed", f"out has width {out.width}, the table {width}")
+        self.emit("embed", table=table, out=out, scale=float(scale))
+
+    def rms_norm(self, x: Buffer, weight: Any, out: Buffer, *, eps: float) -> None:
+        """out[t] = x[t] / sqrt(mean(x[t]^2) + eps) * weight; x f32 [*, C], out any dtype, same shape."""
+        self._same_shape("rms_norm", x, out)
+        self._float("rms_norm", x)
+        self._length("rms_norm", weight, x.width)
+        self.emit("rms_norm", x=x, weight=weight, out=out, eps=float(eps))
+
+    def rms_norm_add(self, x: Buffer, weight: Any, out: Buffer, *, eps: float) -> None:
+        """out[t] += rms_norm(x[t]) * weight; both f32 [*, C] (norms after attention and MLP)."""
+        self._same_shape("rms_norm_add", x, out)
+        self._float("rms_norm_add", x, out)
+        self._length("rms_norm_add", weight, x.width)
+        self.emit("rms_norm_add", x=x, weight=weight, out=out, eps=float(eps))
+
+    def convert(self, x: Buffer, out: Buffer) -> None:
+        """out = x in out's dtype; x f32."""
+        self._same_shape("convert", x, out)
+        self._float("convert", x)
+        self.emit("convert", x=x, out=out)
+
+    def gated_activation(self, x: Buffer, out: Buffer, *, kind: Activation) -> None:
+        """out[t, i] = kind(x[t, i]) * x[t, I + i]; x f32 [*, 2I], out any dtype [*, I]."""
+        self._float("gated_activation", x)
+        self._require(
+            x.width == 2 * out.width and x.rows is out.rows, "gated_activation", "x is [*, 2I]"
+        )
+        self.emit("gated_activation", x=x, out=out, kind=kind)
+
+    def gather_outputs(self, x: Buffer, out: Buffer) -> None:
+        """out[r] = x[output_rows[r]]; x f32 [T, C], out f32 [R, C]."""
+        self._float("gather_outputs", x, out)
+        self._require(
+            x.rows is Rows.TOKENS and out.rows is Rows.OUTPUTS and x.width == out.width,
+            "gather_outputs",
+            "x is [T, C] and out [R, C]",
+        )
+        self.emit("gather_outputs", x=x, out=out)
+
+    def soft_cap(self, x: Buffer, *, cap: float) -> None:
+        """x = cap * tanh(x / cap), in place; x f32."""
+        self._float("soft_cap", x)
+        self.emit("soft_cap", x=x, cap=float(cap))
+
+    # ---- linear --------------------------------------------------------------------------------
+
+    def linear(
+        self,
+        x: Buffer,
+        weight: Any,
+        out: Buffer,
+        *,
+        bias: Any = None,
+        accumulate: bool = False,
+        first_column: int = 0,
+        scale: float = 1.0,
+    ) -> None:
+        """out[t, first_column + n] (=, or += with `accumulate`) (x[t] . weight[n] + bias[n]) * scale.
+
+        x [*, K] in `operand_dtype(format)`, out f32 [*, >= first_column + N], bias f32 [N] or None.
+        """
+        weight_format, num_outputs, num_inputs = self.weight_shape(weight)
+        self._float("linear", out)
+        self._require(x.rows is out.rows, "linear", "x and out have the same rows")
+        self._require(
+            x.width == num_inputs, "linear", f"x has width {x.width}, the weight K = {num_inputs}"
+        )
+        self._require(
+            first_column + num_outputs <= out.width,
+            "linear",
+            f"columns {first_column}..{first_column + num_outputs} exceed width {out.width}",
+        )
+        wanted = self.operand_dtype(weight_format)
+        self._require(x.dtype is wanted, "linear", f"{weight_format} takes {wanted}, not {x.dtype}")
+        if bias is not None:
+            self._length("linear", bias, num_outputs)
+        self.emit(
+            "linear",
+            x=x,
+            weight=weight,
+            out=out,
+            bias=bias,
+            accumulate=accumulate,
+            first_column=first_column,
+            scale=float(scale),
+        )
+
+    # ---- attention -----------------------------------------------------------------------------
+
+    def rope_table(self, out: Buffer, frequencies: Any, *, scale: float = 1.0) -> None:
+        """out[t] = [cos(positions[t] * f_i) * scale ..., sin(...) * scale ...]; out f32 [T, 2 len(f)].
+
+        Computed in double precision once a step, shared by all layers with these frequencies.
+        """
+        self._float("rope_table", out)
+        self._require(out.rows is Rows.TOKENS, "rope_table", "out is [T, 2 * len(frequencies)]")
+        self._require(
+            self.vector_size(frequencies) * 2 == out.width, "rope_table", "out is [T, 2 * len(f)]"
+        )
+        self.emit("rope_table", out=out, frequencies=frequencies, scale=float(scale))
+
+    def rotate_and_store(
+        self,
+        qkv: Buffer,
+        rope: Buffer,
+        *,
+        layer: int,
+        num_heads: int,
+        q_norm: Any = None,
+        k_norm: Any = None,
+        eps: float = 0.0,
+    ) -> None:
+        """Per token: normalise query and key heads (optional, RMS over D), rotate, store K and V.
+
+        qkv f32 [T, (H + 2G) * D], queries first, changed in place. Rotation pairs element i with
+        i + rot/2 of the first `rot = rope.width` elements of each head (GPT-NeoX order). Keys and
+        values are rounded to the cache's dtype and written at the token's key index.
+        """
+        self._float("rotate_and_store", qkv, rope)
+        head_size, num_kv_heads = self._kv_shape()
+        self._require(
+            qkv.width == (num_heads + 2 * num_kv_heads) * head_size,
+            "rotate_and_store",
+            "qkv is [T, (H + 2G) * D]",
+        )
+        self._require(rope.width <= head_size, "rotate_and_store", "rope is at most D wide")
+        for norm in (q_norm, k_norm):
+            if norm is not None:
+                self._length("rotate_and_store", norm, head_size)
+        self.emit(
+            "rotate_and_store",
+            qkv=qkv,
+            rope=rope,
+            layer=layer,
+            num_heads=num_heads,
+            q_norm=q_norm,
+            k_norm=k_norm,
+            eps=float(eps),
+        )
+
+    def attention(
+        self,
+        qkv: Buffer,
+        out: Buffer,
+        *,
+        layer: int,
+        num_heads: int,
+        scale: float,
+        soft_cap: float = 0.0,
+        window: int = 0,
+        is_causal: bool = True,
+        mass: Buffer | None = None,
+    ) -> None:
+        """softmax(q . k * scale) . v over the paged cache; queries are the first H*D columns of qkv.
+
+        qkv f32 [T, (H + 2G) * D], out any dtype [T, H * D]. Scores are capped as
+        `soft_cap * tanh(score / soft_cap)` when soft_cap > 0. A token at key index i sees keys in
+        (i - window, i] when window > 0. Head h reads KV head h * G // H. With `mass` (f32
+        [T, G * max_blocks]) also writes, per token, KV head and block of its table, the attention
+        probability that fell on that block, summed over the query heads of the KV head.
+        """
+        self._float("attention", qkv)
+        head_size, num_kv_heads = self._kv_shape()
+        self._require(num_heads % num_kv_heads == 0, "attention", "H is a multiple of G")
+        self._require(out.width == num_heads * head_size, "attention", "out is [T, H * D]")
+        self.emit(
+            "attention",
+            qkv=qkv,
+            out=out,
+            layer=layer,
+            num_heads=num_heads,
+            scale=float(scale),
+            soft_cap=float(soft_cap),
+            window=window,
+            is_causal=is_causal,
+            mass=mass,
+        )
+
+    # ---- checks --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _kv_shape(self) -> tuple[int, int]:
+        """(D, G) of the KV cache that this program uses."""
+
+    def _require(self, condition: bool, op: str, sentence: str) -> None:
+        if not condition:
+            raise KernelError(f"{op}: {sentence}.")
+
+    def _float(self, op: str, *buffers: Buffer) -> None:
+        for buffer in buffers:
+            self._require(
+                buffer.dtype is DType.F32, op, f"{buffer.dtype} given where f32 is needed"
+            )
+
+    def _same_shape(self, op: str, x: Buffer, out: Buffer) -> None:
+        self._require(
+            x.rows is out.rows and x.width == out.width,
+            op,
+            f"x is [{x.rows}, {x.width}] but out [{out.rows}, {out.width}]",
+        )
+
+    def _length(self, op: str, vector: Any, size: int) -> None:
+        found = self.vector_size(vector)
+        self._require(found == size, op, f"a vector of {size} is needed, {found} given")

@@ -1,0 +1,48 @@
+"""How a family's parameters are found in a checkpoint, as data."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ParameterKind(StrEnum):
+    """What a parameter becomes when it is loaded."""
+
+    LINEAR = "linear"
+    """A matrix [N, K], packed for the kernels (embedding tables too)."""
+    VECTOR = "vector"
+    """float32 [N]."""
+
+
+class Transform(StrEnum):
+    """What happens to a source before it is packed."""
+
+    NONE = "none"
+    ADD_ONE = "add_one"
+    """Norm weights stored as w - 1 (Gemma in safetensors)."""
+    UNPERMUTE = "unpermute"
+    """Rows of query and key heads stored for interleaved rotation (Llama in GGUF) back to half-split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One checkpoint tensor, or a range of its output rows."""
+
+    name: str
+    rows: tuple[int, int] | None = None
+    transform: Transform = Transform.NONE
+    num_heads: int = 0
+    """For UNPERMUTE: how many heads the rows make."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterSpec:
+    """One parameter of ours: its sources are joined along output rows, in order.
+
+    Adjacent sources of one kernel format are packed as one weight; where formats differ (k-quant files
+    store v in more bits than q and k) the parameter has several parts, each with its first column.
+    """
+
+    name: str
+    kind: ParameterKind
+    sources: tuple[Source, ...]
+    is_optional: bool = False
