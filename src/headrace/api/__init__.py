@@ -1,0 +1,1 @@
+"""Shapes on the wire, as msgspec structs."""

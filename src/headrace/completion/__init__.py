@@ -1,0 +1,1 @@
+"""Completion: from token events to text, stops, log-probabilities and usage."""

@@ -1,0 +1,1 @@
+"""Above the replicas: known by HTTP only."""

@@ -1,0 +1,1 @@
+"""Structured output: grammars compiled once and matched token by token."""

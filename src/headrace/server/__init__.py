@@ -1,0 +1,1 @@
+"""Arrival: the HTTP process, from socket to request and from event to chunk."""

@@ -1,0 +1,1 @@
+"""Memory: KV blocks as integers (counts, tables, hashes, eviction order)."""

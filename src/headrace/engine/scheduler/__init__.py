@@ -1,0 +1,1 @@
+"""Schedule: which tokens of which sequences run in a step."""

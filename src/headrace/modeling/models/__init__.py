@@ -1,0 +1,1 @@
+"""Model families: names and numbers, no arithmetic."""

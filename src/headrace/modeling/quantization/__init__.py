@@ -1,0 +1,1 @@
+"""File types and float weights, turned into the few formats that kernels read."""
