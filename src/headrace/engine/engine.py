@@ -1,6 +1,7 @@
 """The engine: plan, execute, commit. Everything else hangs off these three lines."""
 
 from collections import deque
+from contextlib import suppress
 from typing import Protocol
 
 from headrace.core.clock import Clock
@@ -75,6 +76,14 @@ class Engine:
         now = self._clock.monotonic()
         self._record(plan, result, started, now)
         return self._scheduler.commit(result, now)
+
+    def fail_all(self, reason: str) -> list[TokenEvent]:
+        """A step raised: end every running sequence with an error and forget the plans in flight."""
+        while self._uncommitted:
+            self._uncommitted.popleft()
+            with suppress(Exception):
+                self._executor.collect()
+        return self._scheduler.fail_all(reason, self._clock.monotonic())
 
     def stats(self) -> EngineStats:
         """Gauges and totals now."""

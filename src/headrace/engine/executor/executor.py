@@ -1,0 +1,111 @@
+"""Runs plans: `submit` then `collect`, in order."""
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from headrace.core.clock import Clock
+from headrace.core.errors import KernelError
+from headrace.core.step import RowResult, StepPlan, StepResult, StepTimes
+from headrace.engine.executor.inputs import InputBuilder
+from headrace.engine.executor.sampler import Sampler
+from headrace.engine.executor.slots import SlotTable
+from headrace.kernels.ops import Backend, Buffer, KVCache, Program
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorParts:
+    """What an executor runs: a recorded model over a cache on a back end."""
+
+    backend: Backend
+    program: Program
+    logits: Buffer
+    kv_cache: KVCache
+
+
+class ModelExecutor:
+    """Runs each plan at `submit`, on the caller's thread; `collect` hands the result over."""
+
+    def __init__(
+        self,
+        parts: ExecutorParts,
+        clock: Clock,
+        *,
+        max_num_seqs: int,
+        max_tokens: int,
+        max_context: int,
+    ) -> None:
+        block_size = parts.kv_cache.layout.block_size
+        max_blocks = -(-(max_context + 1) // block_size)
+        num_groups = len(parts.kv_cache.layout.num_blocks)
+        self._table = SlotTable(max_num_seqs, max_context, (max_blocks,) * num_groups)
+        self._inputs = InputBuilder(self._table, max_tokens=max_tokens)
+        self._sampler = Sampler(parts.backend, self._table)
+        self._parts = parts
+        self._clock = clock
+        self._done: deque[StepResult] = deque()
+
+    def submit(self, plan: StepPlan) -> None:
+        """Run the plan now."""
+        self._done.append(self.execute(plan))
+
+    def collect(self) -> StepResult:
+        """The oldest result that was not collected yet."""
+        return self._done.popleft()
+
+    def close(self) -> None:
+        """Nothing is held beyond the objects themselves."""
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Apply the plan's changes, run its rows, sample."""
+        began = self._clock.monotonic()
+        self._apply(plan)
+        if not plan.rows:
+            return StepResult(step_id=plan.step_id, rows=())
+        inputs, outputs = self._inputs.build(plan)
+        built = self._clock.monotonic()
+        self._parts.program.run(inputs)
+        ran = self._clock.monotonic()
+        rows: tuple[RowResult, ...]
+        logits = self._parts.program.read(self._parts.logits, len(outputs.slots))
+        rows = self._sampler.run(plan, outputs, logits)
+        sampled = self._clock.monotonic()
+        times = StepTimes(built - began, ran - built, sampled - ran)
+        return StepResult(step_id=plan.step_id, rows=rows, times=times)
+
+    def _apply(self, plan: StepPlan) -> None:
+        if plan.block_loads or plan.block_stores:
+            raise KernelError("This executor has no tier below its KV cache.")
+        for slot in plan.ended_slots:
+            self._table.end(slot)
+        for start in plan.starts:
+            self._table.start(start)
+        for write in plan.block_writes:
+            self._table.write_blocks(write)
+        for copy in plan.block_copies:
+            self._parts.kv_cache.copy_block(copy.group, copy.source, copy.target)
+
+
+class OverlappedExecutor:
+    """Runs plans on a thread of its own, in order, so that the next can be planned meanwhile.
+
+    Kernels release the interpreter lock; the scheduler's work hides behind them.
+    """
+
+    def __init__(self, inner: ModelExecutor) -> None:
+        self._inner = inner
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="executor")
+        self._pending: deque[Future[StepResult]] = deque()
+
+    def submit(self, plan: StepPlan) -> None:
+        """Queue the plan behind those submitted before."""
+        self._pending.append(self._thread.submit(self._inner.execute, plan))
+
+    def collect(self) -> StepResult:
+        """Wait for the oldest plan; what it raised is raised here."""
+        return self._pending.popleft().result()
+
+    def close(self) -> None:
+        """Wait for what runs, then end the thread."""
+        self._thread.shutdown(wait=True)
+        self._inner.close()

@@ -1,0 +1,93 @@
+"""A plan becomes the ragged arrays of one step. The only place that sees prefill and decode rows alike."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.core.step import OutputKind, PlanRow, StepPlan
+from headrace.engine.executor.slots import SlotTable
+from headrace.kernels.ops import StepInputs
+
+
+@dataclass(slots=True)
+class OutputRows:
+    """Which logits rows the step makes, in plan order; a row with k drafts makes k + 1 of them."""
+
+    slots: list[int]
+    history_lengths: list[int]
+    """Tokens before the one that this row draws."""
+    output_positions: list[int]
+
+
+class InputBuilder:
+    """Builds `StepInputs` in buffers that it owns; the views are valid until the next call."""
+
+    def __init__(self, table: SlotTable, *, max_tokens: int) -> None:
+        self._table = table
+        self._token_ids: NDArray[np.int32] = np.zeros(max_tokens, np.int32)
+        self._positions: NDArray[np.int32] = np.zeros(max_tokens, np.int32)
+        self._count: NDArray[np.int32] = np.arange(max_tokens + 1, dtype=np.int32)
+
+    def build(self, plan: StepPlan) -> tuple[StepInputs, OutputRows]:
+        """Arrays of the plan's rows, and what its output rows are."""
+        rows = plan.rows
+        outputs, output_rows = _output_rows(rows)
+        starts = np.fromiter((row.start for row in rows), np.int32, len(rows))
+        slots = np.fromiter((row.slot for row in rows), np.int32, len(rows))
+        num_tokens = len(rows)
+        if all(row.num_tokens == 1 for row in rows):
+            query_starts = self._count[: num_tokens + 1].copy()
+            self._fill_single(rows, starts, slots)
+        else:
+            query_starts, num_tokens = self._fill_ragged(rows)
+        inputs = StepInputs(
+            token_ids=self._token_ids[:num_tokens],
+            positions=self._positions[:num_tokens],
+            query_starts=query_starts,
+            key_starts=starts,
+            slots=slots,
+            block_tables=self._table.block_tables,
+            output_rows=np.array(output_rows, np.int32),
+        )
+        return inputs, outputs
+
+    def _fill_single(
+        self, rows: tuple[PlanRow, ...], starts: NDArray[np.int32], slots: NDArray[np.int32]
+    ) -> None:
+        """Every row is one token. Each is in the history: known before, or written when sampled."""
+        count = len(rows)
+        self._token_ids[:count] = self._table.history[slots, starts]
+        self._positions[:count] = starts
+
+    def _fill_ragged(self, rows: tuple[PlanRow, ...]) -> tuple[NDArray[np.int32], int]:
+        query_starts = np.zeros(len(rows) + 1, np.int32)
+        end = 0
+        history = self._table.history
+        for index, row in enumerate(rows):
+            begin, end = end, end + row.num_tokens
+            if row.token_ids:
+                # Drafts are not history yet; the draws after them must see them there.
+                history[row.slot, row.start : row.start + row.num_tokens] = row.token_ids
+            self._token_ids[begin:end] = history[row.slot, row.start : row.start + row.num_tokens]
+            self._positions[begin:end] = self._count[: row.num_tokens]
+            self._positions[begin:end] += row.start
+            query_starts[index + 1] = end
+        return query_starts, end
+
+
+def _output_rows(rows: tuple[PlanRow, ...]) -> tuple[OutputRows, list[int]]:
+    outputs = OutputRows([], [], [])
+    token_rows: list[int] = []
+    end = 0
+    for row in rows:
+        end += row.num_tokens
+        if row.output is OutputKind.NONE:
+            continue
+        length = row.start + row.num_tokens - row.num_draft
+        for draft in range(row.num_draft + 1):
+            outputs.slots.append(row.slot)
+            outputs.history_lengths.append(length + draft)
+            outputs.output_positions.append(row.first_output + draft)
+            token_rows.append(end - 1 - row.num_draft + draft)
+    return outputs, token_rows

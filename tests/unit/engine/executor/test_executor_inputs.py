@@ -1,0 +1,79 @@
+"""Plans become ragged arrays; every token and output row lands where the plan said."""
+
+from headrace.core.sampling import SamplingParams
+from headrace.core.step import BlockWrite, OutputKind, PlanRow, SequenceStart, StepPlan
+from headrace.engine.executor.inputs import InputBuilder
+from headrace.engine.executor.slots import SlotTable
+
+
+def start(slot, token_ids, *, params=None, mask=()):
+    return SequenceStart(
+        slot=slot,
+        params=params or SamplingParams(),
+        mask_token_ids=mask,
+        token_ids=token_ids,
+        num_prompt_tokens=len(token_ids),
+        seed=slot,
+    )
+
+
+def build(table, *rows, max_tokens=64):
+    return InputBuilder(table, max_tokens=max_tokens).build(StepPlan(step_id=1, rows=rows))
+
+
+def test_prefill_decode_and_draft_rows_share_one_step():
+    table = SlotTable(4, 32, (2,))
+    table.start(start(0, [5, 6, 7, 8]))
+    table.start(start(2, [9, 10]))
+    table.history[2, 2] = 77
+    inputs, outputs = build(
+        table,
+        PlanRow(0, 1, 3, [6, 7, 8], OutputKind.NONE),
+        PlanRow(2, 2, 1, [], OutputKind.SAMPLE, 0, 1),
+        PlanRow(0, 4, 3, [11, 12, 13], OutputKind.SAMPLE, 2, 1),
+    )
+    assert inputs.token_ids.tolist() == [6, 7, 8, 77, 11, 12, 13]
+    assert inputs.positions.tolist() == [1, 2, 3, 2, 4, 5, 6]
+    assert inputs.query_starts.tolist() == [0, 3, 4, 7]
+    assert inputs.key_starts.tolist() == [1, 2, 4]
+    assert inputs.slots.tolist() == [0, 2, 0]
+    assert inputs.output_rows.tolist() == [3, 4, 5, 6]
+    assert outputs.slots == [2, 0, 0, 0]
+    assert outputs.history_lengths == [3, 5, 6, 7]
+    assert outputs.output_positions == [1, 1, 2, 3]
+
+
+def test_single_token_rows_read_the_history():
+    table = SlotTable(2, 8, (1,))
+    table.start(start(0, [3]))
+    table.start(start(1, [4, 5]))
+    inputs, outputs = build(
+        table,
+        PlanRow(1, 1, 1, [5], OutputKind.SAMPLE),
+        PlanRow(0, 0, 1, [], OutputKind.SAMPLE),
+    )
+    assert inputs.token_ids.tolist() == [5, 3]
+    assert inputs.query_starts.tolist() == [0, 1, 2]
+    assert outputs.history_lengths == [2, 1]
+
+
+def test_a_new_sequence_starts_with_an_empty_block_table():
+    table = SlotTable(1, 32, (2, 2))
+    table.write_blocks(BlockWrite(0, 1, 0, [7, 8]))
+    table.start(start(0, [1]))
+    table.write_blocks(BlockWrite(0, 0, 1, [4]))
+    assert table.block_tables[0].tolist() == [[-1, 4]]
+    assert table.block_tables[1].tolist() == [[-1, -1]]
+
+
+def test_biases_and_minimum_length_masks_are_joined_per_row():
+    table = SlotTable(3, 8, (1,))
+    table.start(start(0, [1], params=SamplingParams(logit_bias={4: 2.0}, min_tokens=2), mask=(0, 9)))
+    table.start(start(1, [1]))
+    table.start(start(2, [1], params=SamplingParams(min_tokens=1), mask=(0,)))
+    starts, ids, values = table.biases([0, 1, 2, 0], [1, 0, 1, 2])
+    assert starts.tolist() == [0, 3, 3, 3, 4]
+    assert ids.tolist() == [4, 0, 9, 4]
+    assert values.tolist() == [2.0, float("-inf"), float("-inf"), 2.0]
+    table.end(0)
+    assert table.biases([0], [0])[1].tolist() == []
