@@ -31,7 +31,7 @@ class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Divides positive and multiplies negative logits of tokens in prompt or output (CTRL, 2019)."""
     logit_bias: dict[int, float] = {}
     """Added to the logits, by token id; each value in [-100, 100]."""
-    seed: Annotated[int, Meta(ge=0, lt=2**63)] = 0
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     """Resolved by the server before the engine sees it; the noise is a hash of (seed, position, id)."""
     max_tokens: Annotated[int, Meta(ge=1)] = 16
     """Upper bound of output tokens, `prior_output_ids` counted."""

@@ -1,0 +1,188 @@
+"""`POST /v1/chat/completions`: the request, the response and the stream's chunks, as OpenAI has them."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from headrace.api.fields import GenerationFields
+from headrace.api.usage import Usage
+
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+
+
+class TextPart(Struct, frozen=True, tag_field="type", tag="text"):
+    """A piece of text."""
+
+    text: str
+
+
+class RefusalPart(Struct, frozen=True, tag_field="type", tag="refusal"):
+    """What the assistant refused earlier."""
+
+    refusal: str
+
+
+class ImagePart(Struct, frozen=True, tag_field="type", tag="image_url"):
+    """An image. Decoded so that the refusal can say so."""
+
+    image_url: Any = None
+
+
+class AudioPart(Struct, frozen=True, tag_field="type", tag="input_audio"):
+    """Sound. Decoded so that the refusal can say so."""
+
+    input_audio: Any = None
+
+
+class FilePart(Struct, frozen=True, tag_field="type", tag="file"):
+    """A file. Decoded so that the refusal can say so."""
+
+    file: Any = None
+
+
+ContentPart = TextPart | RefusalPart | ImagePart | AudioPart | FilePart
+
+
+class FunctionCall(Struct, frozen=True):
+    """The name of a function and its arguments as JSON text."""
+
+    name: str
+    arguments: str = ""
+
+
+class ToolCall(Struct, frozen=True, kw_only=True):
+    """A call that the assistant made earlier."""
+
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class ChatMessage(Struct, frozen=True, kw_only=True):
+    """One message of the conversation."""
+
+    role: Role
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+
+
+class ChatRequest(GenerationFields, frozen=True, kw_only=True):
+    """The body of `POST /v1/chat/completions`."""
+
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    max_completion_tokens: Annotated[int, Meta(ge=1, lt=2**31)] | None = None
+    """Wins over `max_tokens`, as at OpenAI."""
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    """Handed to the chat template."""
+
+    tools: list[dict[str, Any]] | None = None
+    """Handed to the chat template when `tool_choice` is absent or none."""
+    tool_choice: Any = None
+
+    # Known to other servers, refused here unless harmless: see `api.unsupported`.
+    functions: Any = None
+    function_call: Any = None
+    audio: Any = None
+    modalities: Any = None
+    prediction: Any = None
+    web_search_options: Any = None
+    chat_template: Any = None
+    documents: Any = None
+    echo: Any = None
+    parallel_tool_calls: bool | None = None
+
+
+class TopLogprob(Struct, frozen=True):
+    """An alternative at one position."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class ChatLogprob(Struct, frozen=True):
+    """The chosen token of one position."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Struct, frozen=True):
+    """Log-probabilities of a choice, or of a chunk's tokens."""
+
+    content: list[ChatLogprob]
+    refusal: None = None
+
+
+class ResponseMessage(Struct, frozen=True, kw_only=True):
+    """What the assistant said."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    refusal: str | None = None
+
+
+class ChatChoice(Struct, frozen=True, kw_only=True):
+    """One of the n answers."""
+
+    index: int
+    message: ResponseMessage
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str
+    stop_reason: int | str | UnsetType | None = UNSET
+    """The stop string or token id that ended it (vLLM); absent when none did."""
+
+
+class ChatCompletion(Struct, frozen=True, kw_only=True):
+    """The whole response."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    system_fingerprint: str | None = None
+
+
+class Delta(Struct, frozen=True, kw_only=True):
+    """What one chunk adds."""
+
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    refusal: UnsetType | None = UNSET
+
+
+class ChunkChoice(Struct, frozen=True, kw_only=True):
+    """One choice in a chunk."""
+
+    index: int
+    delta: Delta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | UnsetType | None = UNSET
+
+
+class ChatChunk(Struct, frozen=True, kw_only=True):
+    """One event of a stream: first a role, then content, then a finish reason with an empty delta."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    system_fingerprint: str | None = None
+    choices: list[ChunkChoice]
+    usage: Usage | UnsetType | None = UNSET
+    """Null on every chunk but the last when the client asked for usage, else absent."""

@@ -1,0 +1,96 @@
+"""`POST /v1/completions`: the request, the response (a stream's chunks have the same shape)."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from headrace.api.fields import GenerationFields, TokenId
+from headrace.api.usage import Usage
+from headrace.core.errors import BadRequestError
+
+#: Prompts in one request.
+MAX_PROMPTS = 128
+
+Prompt = str | list[int]
+
+
+class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
+    """The body of `POST /v1/completions`."""
+
+    prompt: str | list[str | TokenId | list[TokenId]]
+    """Text, token ids, or a list of either."""
+    echo: bool | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    add_special_tokens: bool | None = None
+    """Put the tokenizer's own marks (such as a beginning-of-sequence token) around text; default yes."""
+
+    # Refused unless harmless: see `api.unsupported`.
+    suffix: Any = None
+    prompt_embeds: Any = None
+
+    def prompts(self) -> list[Prompt]:
+        """The prompts, each text or token ids. Raises BadRequestError for none, empty or mixed ones."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        return _split(self.prompt)
+
+
+def _split(items: list[str | int | list[int]]) -> list[Prompt]:
+    if not items:
+        raise BadRequestError("'prompt' is empty; give text or token ids.", param="prompt")
+    if all(isinstance(item, int) for item in items):
+        return [[item for item in items if isinstance(item, int)]]
+    if any(isinstance(item, int) for item in items):
+        raise BadRequestError(
+            "'prompt' mixes token ids with other items; give one list of token ids, a list of "
+            "texts, or a list of lists of token ids.",
+            param="prompt",
+        )
+    if len(items) > MAX_PROMPTS:
+        raise BadRequestError(
+            f"'prompt' has {len(items)} items; at most {MAX_PROMPTS} are taken in one request.",
+            param="prompt",
+        )
+    prompts: list[Prompt] = []
+    for position, item in enumerate(items):
+        if isinstance(item, list) and not item:
+            raise BadRequestError(
+                f"'prompt[{position}]' is an empty list of token ids.", param=f"prompt[{position}]"
+            )
+        if not isinstance(item, int):
+            prompts.append(item)
+    return prompts
+
+
+class CompletionLogprobs(Struct, frozen=True, kw_only=True):
+    """Log-probabilities of a choice, or of a chunk's tokens; four lists of one length."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+    """Characters of the choice's text before each token."""
+
+
+class CompletionChoice(Struct, frozen=True, kw_only=True):
+    """One answer; in a stream, what one chunk adds to it."""
+
+    index: int
+    """Prompt number times n, plus the number of the answer."""
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | UnsetType | None = UNSET
+    """The stop string or token id that ended it (vLLM); absent when none did."""
+
+
+class Completion(Struct, frozen=True, kw_only=True):
+    """The response, and each chunk of a stream."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    system_fingerprint: str | None = None
+    usage: Usage | UnsetType | None = UNSET

@@ -1,0 +1,82 @@
+"""Request fields that chat and text completions share: OpenAI's, and vLLM's extras.
+
+Wire types only. `preprocess.params` resolves defaults and checks what depends on the model;
+`api.unsupported` refuses what would change the answer and is not served.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+#: Bounds that keep one request from costing much before it is admitted.
+MAX_STOPS = 16
+MAX_STOP_CHARS = 1024
+MAX_LOGIT_BIAS = 1024
+MAX_STOP_TOKEN_IDS = 256
+
+StopText = Annotated[str, Meta(max_length=MAX_STOP_CHARS)]
+StopList = Annotated[list[StopText], Meta(max_length=MAX_STOPS)]
+TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class StreamOptions(Struct, frozen=True, kw_only=True):
+    """How a stream reports."""
+
+    include_usage: bool | None = None
+    """A last chunk without choices carries the usage; every other chunk has `usage: null`."""
+    continuous_usage_stats: bool | None = None
+    """Every chunk carries the usage so far (vLLM)."""
+
+
+class GenerationFields(Struct, frozen=True, kw_only=True):
+    """Everything but the prompt."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, Meta(ge=1, lt=2**31)] | None = None
+    min_tokens: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
+    temperature: Annotated[float, Meta(ge=0.0, le=100.0)] | None = None
+    top_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
+    min_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
+    presence_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] | None = None
+    frequency_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0.0, le=100.0)] | None = None
+    logit_bias: Annotated[dict[str, float], Meta(max_length=MAX_LOGIT_BIAS)] | None = None
+    seed: Int64 | None = None
+    stop: StopText | StopList | None = None
+    stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_TOKEN_IDS)] | None = None
+    ignore_eos: bool | None = None
+    user: str | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None = None
+    request_id: str | None = None
+    """Ignored: ids are the server's, the header `x-request-id` names the request."""
+
+    cache_salt: Annotated[str, Meta(max_length=256)] | None = None
+    """Separates prefix caches; trusted peers only."""
+    prior_output_ids: list[TokenId] | None = None
+    """Output that an earlier replica already made, to be continued; trusted peers only."""
+
+    # Known to other servers, refused here unless harmless: see `api.unsupported`.
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    grammar: Any = None
+    json_schema: Any = None
+    prompt_logprobs: Any = None
+    use_beam_search: Any = None
+    best_of: Any = None
+    length_penalty: Any = None
+    logits_processors: Any = None
+    allowed_token_ids: Any = None
+    bad_words: Any = None
+    truncate_prompt_tokens: Any = None
+    include_stop_str_in_output: Any = None
+    skip_special_tokens: Any = None
+    spaces_between_special_tokens: Any = None

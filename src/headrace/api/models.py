@@ -1,0 +1,39 @@
+"""`GET /v1/models` and `/version`."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class ModelCard(Struct, frozen=True, kw_only=True):
+    """One name under which a model is served."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "headrace"
+    root: str
+    """The model behind the name."""
+    max_model_len: int
+    """Tokens of prompt and answer together (vLLM's name for it)."""
+
+
+class ModelList(Struct, frozen=True, kw_only=True):
+    """All names, in the order in which they were configured."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+class Version(Struct, frozen=True, kw_only=True):
+    """The body of `/version`."""
+
+    version: str
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """The body of `/livez`, `/readyz` and `/health`."""
+
+    status: Literal["ok", "unready"]
+    reason: str | None = None
+    """Why it is not ready, in one sentence."""

@@ -1,0 +1,135 @@
+"""Fields that change the answer and are not served yet: refused by name, never ignored."""
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.api.chat import AudioPart, ChatRequest, FilePart, ImagePart
+from headrace.api.completions import CompletionRequest
+from headrace.api.fields import GenerationFields
+from headrace.core.errors import BadRequestError
+
+Harmless = Callable[[Any], bool]
+
+
+def _falsy(value: Any) -> bool:
+    return not value
+
+
+def _plain_text(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value.get("type") == "text")
+
+
+def _text_only(value: Any) -> bool:
+    return not value or value == ["text"]
+
+
+def _auto_or_none(value: Any) -> bool:
+    return value in ("none", "auto")
+
+
+def _is_one(value: Any) -> bool:
+    return bool(value == 1)
+
+
+def _true(value: Any) -> bool:
+    return value is True
+
+
+#: Field → values that ask for nothing. Anything else is a 400.
+_COMMON: dict[str, Harmless] = {
+    "response_format": _plain_text,
+    "structured_outputs": _falsy,
+    "guided_json": _falsy,
+    "guided_regex": _falsy,
+    "guided_choice": _falsy,
+    "guided_grammar": _falsy,
+    "grammar": _falsy,
+    "json_schema": _falsy,
+    "prompt_logprobs": lambda value: value is None,
+    "use_beam_search": _falsy,
+    "length_penalty": _is_one,
+    "logits_processors": _falsy,
+    "allowed_token_ids": _falsy,
+    "bad_words": _falsy,
+    "truncate_prompt_tokens": lambda value: value is None,
+    "include_stop_str_in_output": _falsy,
+    "skip_special_tokens": _true,
+    "spaces_between_special_tokens": lambda value: isinstance(value, bool),
+}
+_CHAT: dict[str, Harmless] = {
+    "best_of": _is_one,
+    "functions": _falsy,
+    "function_call": _auto_or_none,
+    "audio": _falsy,
+    "modalities": _text_only,
+    "prediction": _falsy,
+    "web_search_options": lambda value: value is None,
+    "chat_template": _falsy,
+    "documents": _falsy,
+    "echo": _falsy,
+}
+_COMPLETION: dict[str, Harmless] = {
+    "echo": _falsy,
+    "suffix": _falsy,
+    "prompt_embeds": _falsy,
+}
+
+
+def refuse_unsupported(request: GenerationFields) -> None:
+    """Raise a BadRequestError for the first field that asks for something we do not do."""
+    _check(request, _COMMON)
+    if isinstance(request, ChatRequest):
+        _check(request, _CHAT)
+        _check_tools(request)
+        _check_parts(request)
+    if isinstance(request, CompletionRequest):
+        _check(request, _COMPLETION)
+        _check_best_of(request)
+
+
+def _check(request: GenerationFields, table: dict[str, Harmless]) -> None:
+    for field, is_harmless in table.items():
+        value = getattr(request, field)
+        if value is not None and not is_harmless(value):
+            raise BadRequestError(
+                f"'{field}' is not supported by this server; leave it out.",
+                param=field,
+                code="unsupported_parameter",
+            )
+
+
+def _check_tools(request: ChatRequest) -> None:
+    # The template may show tools to the model, but calls are not parsed out of the answer.
+    if request.tool_choice in (None, "none"):
+        return
+    if request.tool_choice == "auto" and not request.tools:
+        return
+    raise BadRequestError(
+        "Tool calls are not supported by this server; leave 'tool_choice' out or set it to 'none'.",
+        param="tool_choice",
+        code="unsupported_parameter",
+    )
+
+
+def _check_parts(request: ChatRequest) -> None:
+    for index, message in enumerate(request.messages):
+        if not isinstance(message.content, list):
+            continue
+        for place, part in enumerate(message.content):
+            if isinstance(part, ImagePart | AudioPart | FilePart):
+                param = f"messages[{index}].content[{place}]"
+                raise BadRequestError(
+                    f"This model reads text only; '{param}' is of type "
+                    f"'{type(part).__struct_config__.tag}'.",
+                    param=param,
+                    code="unsupported_content",
+                )
+
+
+def _check_best_of(request: CompletionRequest) -> None:
+    if request.best_of is not None and request.best_of != (request.n or 1):
+        raise BadRequestError(
+            "'best_of' is not supported by this server unless it equals 'n'.",
+            param="best_of",
+            code="unsupported_parameter",
+        )

@@ -1,0 +1,19 @@
+"""What a request cost, counted in tokens."""
+
+from msgspec import UNSET, Struct, UnsetType
+
+
+class PromptTokensDetails(Struct, frozen=True, kw_only=True):
+    """Of the prompt tokens."""
+
+    cached_tokens: int = 0
+    """Those that came from the prefix cache."""
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """Counts of token ids, never of text."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails | UnsetType = UNSET

@@ -1,0 +1,32 @@
+"""What the HTTP process must know of the model that an engine serves."""
+
+from msgspec import Struct
+
+
+class ModelInfo(Struct, frozen=True, kw_only=True):
+    """Facts of a loaded model and of the engine around it; fixed for one engine life."""
+
+    names: tuple[str, ...]
+    """Names that requests may use; the first is the default."""
+    source: str
+    """What the operator asked for: a short name, path or URL."""
+    path: str
+    """The file or directory that it was resolved to; the tokenizer is read from there too."""
+    family: str
+    digest: str
+    """Content digest of the weights, hex; its head is in `system_fingerprint`."""
+    vocab_size: int
+    max_context: int
+    """Tokens of prompt and answer together."""
+    eos_token_ids: tuple[int, ...]
+    block_size: int
+    num_blocks: int
+    kv_bytes: int = 0
+    max_num_seqs: int = 0
+    isa: str = ""
+    """Instruction set of the kernels."""
+    threads: int = 0
+    phases: dict[str, float] = {}
+    """Seconds that each phase of the start took, in order."""
+    lines: tuple[str, ...] = ()
+    """What the operator should read at start, such as the memory table."""
