@@ -1,7 +1,7 @@
 """How the engine runs one model."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -24,7 +24,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     """Short name, GGUF file, model directory, or hf:, pypi:, https://, s3:// source."""
     served_model_name: tuple[str, ...] = ()
     """Names that requests may use; default the short name or the file's stem."""
-    quantize: str | None = None
+    quantize: Literal["int8", "int4"] | None = None
     """Quantise float weights at load: int8 or int4."""
     max_context: Annotated[int, Meta(ge=0)] = 0
     """Tokens of prompt and answer together; 0 takes what the model and the memory allow."""
@@ -37,13 +37,19 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
 class MemoryConfig(Struct, frozen=True, kw_only=True):
     """Memory for keys and values."""
 
-    block_size: Annotated[int, Meta(ge=16, le=256)] = 16
+    block_size: Literal[16, 32, 64, 128, 256] = 16
     """Tokens per KV block; a multiple of 16 that divides 512."""
-    kv_memory: str = "auto"
+    kv_memory: Annotated[
+        str,
+        Meta(
+            pattern=r"^(auto|[0-9]+(\.[0-9]+)?\s*([kKmMgGtT]([iI]?[bB])?|[bB])?)$",
+            extra={"expected": "auto, or a size such as 512MiB or 4GiB"},
+        ),
+    ] = "auto"
     """Memory for KV, such as 512MiB or 4GiB; auto is small and never more than a quarter of free memory."""
     memory_utilization: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
     """Share of memory for weights and KV together; the rest is margin for activations. 0: use kv_memory."""
-    kv_dtype: str = "auto"
+    kv_dtype: Literal["auto", "f16", "bf16", "f32"] = "auto"
     """auto (f16), f16, bf16 or f32."""
     prefix_cache: bool = True
     """Reuse blocks of earlier prompts that begin alike."""
@@ -58,13 +64,13 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     """Sequences that may run at once."""
     chunked_prefill: bool = True
     """Split long prompts over steps; off, a prompt runs in one step of its own size."""
-    itl_target: Annotated[float, Meta(ge=0.0)] = 0.0
+    itl_target: Annotated[float, Meta(ge=0.0, extra={"unit": "seconds"})] = 0.0
     """Seconds between tokens that running streams should keep; bounds the prefill share of a step. 0: off."""
     batching: Batching = Batching.CONTINUOUS
     """continuous, or the older strategies for comparison: dynamic, static."""
     batch_size: Annotated[int, Meta(ge=1)] = 8
     """Requests per batch of the static and dynamic strategies."""
-    batch_window: Annotated[float, Meta(ge=0.0)] = 0.05
+    batch_window: Annotated[float, Meta(ge=0.0, extra={"unit": "seconds"})] = 0.05
     """Seconds that the dynamic strategy waits for a batch to fill."""
     priority_aging: Annotated[float, Meta(ge=0.0)] = 10.0
     """Seconds of waiting that are worth one priority level; 0 never ages."""
@@ -75,9 +81,9 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
 class ExecutorConfig(Struct, frozen=True, kw_only=True):
     """Where and how the arithmetic runs."""
 
-    backend: str = "auto"
+    backend: Literal["auto", "cpu", "reference"] = "auto"
     """auto, cpu or reference."""
-    isa: str = "auto"
+    isa: Literal["auto", "generic", "avx2", "avx512"] = "auto"
     """auto, generic, avx2 or avx512: the instruction set of the CPU kernels."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
     """Compute threads; 0 takes what affinity and cgroup allow."""

@@ -8,10 +8,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from headrace.config.units import parse_flag
 from headrace.core.errors import ConfigError
-
-_TRUE = frozenset({"1", "true", "yes", "on"})
-_FALSE = frozenset({"0", "false", "no", "off"})
 
 
 def get(name: str) -> str | None:
@@ -49,12 +47,10 @@ def get_bool(name: str) -> bool | None:
     text = get(name)
     if text is None:
         return None
-    word = text.strip().lower()
-    if word in _TRUE:
-        return True
-    if word in _FALSE:
-        return False
-    raise ConfigError(f"{name} must be true or false, not '{text}'.")
+    try:
+        return parse_flag(text)
+    except ValueError:
+        raise ConfigError(f"{name} must be true or false, not '{text}'.") from None
 
 
 def get_path(name: str) -> Path | None:
@@ -76,11 +72,6 @@ def child(changes: Mapping[str, str]) -> dict[str, str]:
 def cache_home() -> Path:
     """Where headrace keeps what it can fetch or compute again: $HEADRACE_CACHE, else the XDG cache."""
     return get_path("HEADRACE_CACHE") or _xdg("XDG_CACHE_HOME", ".cache")
-
-
-def config_home() -> Path:
-    """Where a user's own configuration lies: $XDG_CONFIG_HOME/headrace."""
-    return _xdg("XDG_CONFIG_HOME", ".config")
 
 
 def _xdg(name: str, fallback: str) -> Path:

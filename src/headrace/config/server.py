@@ -1,9 +1,11 @@
 """How one replica's HTTP process behaves. Every bound is finite by default."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+
+from headrace.config.secret import Secret
 
 
 class LongPrompt(StrEnum):
@@ -33,13 +35,13 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Requests that may wait; more are answered 429."""
     max_queued_tokens: Annotated[int, Meta(ge=0)] = 262_144
     """Prompt tokens that may wait (estimated from bytes before tokenising); more are answered 429."""
-    max_queue_time: Annotated[float, Meta(gt=0.0)] = 60.0
+    max_queue_time: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 60.0
     """Seconds that a request may wait for its first step."""
-    request_timeout: Annotated[float, Meta(gt=0.0)] = 600.0
+    request_timeout: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 600.0
     """Seconds that a request may take in all."""
     default_max_tokens: Annotated[int, Meta(ge=1)] = 1024
     """Output bound of a request that sets none."""
-    max_body_bytes: Annotated[int, Meta(ge=1024)] = 16 * 1024 * 1024
+    max_body_bytes: Annotated[int, Meta(ge=1024, extra={"unit": "bytes"})] = 16 * 1024 * 1024
     """Largest request body."""
     max_n: Annotated[int, Meta(ge=1)] = 16
     """Largest n of one request."""
@@ -47,17 +49,26 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """reject or truncate prompts that do not fit."""
     tokenizer_threads: Annotated[int, Meta(ge=1, le=64)] = 2
     """Threads that apply templates and tokenise."""
-    drain_timeout: Annotated[float, Meta(ge=0.0)] = 30.0
+    drain_timeout: Annotated[float, Meta(ge=0.0, extra={"unit": "seconds"})] = 30.0
     """Seconds that running requests get after SIGTERM."""
-    watchdog_timeout: Annotated[float, Meta(gt=0.0)] = 60.0
+    watchdog_timeout: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 60.0
     """Seconds without a finished step, while work is pending, after which the engine is restarted."""
-    trusted_peer_token: str | None = None
+    trusted_peer_token: Secret | None = None
     """Secret that a gateway sends in `x-headrace-peer` to use token ids, continuation and cache salts."""
-    kv_events: str | None = None
+    kv_events: (
+        Annotated[
+            str,
+            Meta(
+                pattern="^(tcp|ipc|inproc)://.+",
+                extra={"expected": "an endpoint such as tcp://127.0.0.1:5557"},
+            ),
+        ]
+        | None
+    ) = None
     """ZeroMQ endpoint on which stored and removed blocks are published, such as tcp://127.0.0.1:5557."""
     metrics_names: MetricsNames = MetricsNames.HEADRACE
     """headrace, or both to add vLLM's names to /metrics."""
-    log_level: str = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     """debug, info, warning or error."""
-    log_format: str = "text"
+    log_format: Literal["text", "json"] = "text"
     """text or json."""
