@@ -2,6 +2,7 @@
 
 Numbers and block sizes as in the GGUF specification (ggml `docs/gguf.md` and `ggml-common.h`). Types
 that we cannot unpack are listed too, so that a file which holds one is refused by its right name.
+Q8_1 and Q8_K exist in memory only.
 """
 
 from typing import NamedTuple
@@ -23,13 +24,11 @@ GGML_TYPES: dict[int, BlockType] = {
     6: BlockType("Q5_0", 32, 22),
     7: BlockType("Q5_1", 32, 24),
     8: BlockType("Q8_0", 32, 34),
-    9: BlockType("Q8_1", 32, 36),
     10: BlockType("Q2_K", 256, 84),
     11: BlockType("Q3_K", 256, 110),
     12: BlockType("Q4_K", 256, 144),
     13: BlockType("Q5_K", 256, 176),
     14: BlockType("Q6_K", 256, 210),
-    15: BlockType("Q8_K", 256, 292),
     16: BlockType("IQ2_XXS", 256, 66),
     17: BlockType("IQ2_XS", 256, 74),
     18: BlockType("IQ3_XXS", 256, 98),
