@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -18,7 +18,7 @@ class Kind(StrEnum):
     NUMBER = "number"
     TEXT = "text"
     LIST = "list"
-    """Several texts."""
+    """Several texts or numbers."""
     TREE = "tree"
     """Tables and lists of tables: in a file only."""
 
@@ -111,7 +111,8 @@ def _describe(
     if field.default_factory is not msgspec.NODEFAULT:
         default = field.default_factory()
     unit = (extra | extra_inside).get("unit")
-    expected = (extra | extra_inside).get("expected") or _expected(main, unit)
+    choices = _literals(field.type) or _members(main)
+    expected = (extra | extra_inside).get("expected") or _expected(main, unit, choices)
     return ConfigField(
         path=path,
         name=name,
@@ -119,7 +120,7 @@ def _describe(
         type=field.type,
         default=default,
         kind=Kind.TREE if others else _kind(main),
-        choices=_choices(main),
+        choices=choices,
         unit=unit,
         is_optional=is_optional,
         expected=expected,
@@ -144,21 +145,30 @@ def _kind(info: types.Type) -> Kind:
         return Kind.INTEGER if all(isinstance(value, int) for value in info.values) else Kind.TEXT
     if isinstance(info, types.StrType | types.EnumType | types.CustomType):
         return Kind.TEXT
-    if isinstance(info, types.VarTupleType) and isinstance(info.item_type, types.StrType):
+    if isinstance(info, types.VarTupleType) and _is_plain(_unwrap(info.item_type)[0]):
         return Kind.LIST
     return Kind.TREE
 
 
-def _choices(info: types.Type) -> tuple[str, ...]:
-    if isinstance(info, types.LiteralType):
-        return tuple(str(value) for value in info.values)
+def _is_plain(info: types.Type) -> bool:
+    return isinstance(info, types.StrType | types.IntType | types.FloatType)
+
+
+def _literals(annotation: Any) -> tuple[str, ...]:
+    """The choices of a Literal in the order of declaration (msgspec sorts them)."""
+    if get_origin(annotation) is Literal:
+        return tuple(str(value) for value in get_args(annotation))
+    found = [_literals(inner) for inner in get_args(annotation) if get_origin(inner)]
+    return next((choices for choices in found if choices), ())
+
+
+def _members(info: types.Type) -> tuple[str, ...]:
     if isinstance(info, types.EnumType):
         return tuple(str(member.value) for member in info.cls)
     return ()
 
 
-def _expected(info: types.Type, unit: str | None) -> str:
-    choices = _choices(info)
+def _expected(info: types.Type, unit: str | None, choices: tuple[str, ...] = ()) -> str:
     if choices:
         return "one of " + ", ".join(choices)
     if isinstance(info, types.BoolType):
@@ -166,8 +176,8 @@ def _expected(info: types.Type, unit: str | None) -> str:
     if isinstance(info, types.IntType | types.FloatType):
         noun = "a whole number" if isinstance(info, types.IntType) else "a number"
         return f"{noun}{f' of {unit}' if unit else ''}{_bounds(info)}"
-    if isinstance(info, types.VarTupleType):
-        return "a list of texts"
+    if isinstance(info, types.VarTupleType) and _kind(info) is Kind.LIST:
+        return f"a list, each item {_expected(_unwrap(info.item_type)[0], unit)}"
     return "a text" if isinstance(info, types.StrType | types.CustomType) else "a table"
 
 

@@ -25,7 +25,9 @@ def checked(field: ConfigField, value: Any, origin: str) -> Any:
     try:
         if field.unit is not None and isinstance(value, str):
             value = _read(field, value)
-        result = msgspec.convert(value, field.type, dec_hook=_construct)
+        result = msgspec.convert(
+            value, field.type, strict=field.kind is not Kind.LIST, dec_hook=_construct
+        )
     except ValueError:
         raise _refusal(field, value, origin) from None
     if isinstance(result, float) and not math.isfinite(result):

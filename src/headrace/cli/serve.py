@@ -1,0 +1,42 @@
+"""`headrace serve [MODEL]`: one model behind the OpenAI API."""
+
+from collections.abc import Sequence
+
+from headrace.cli.flags import Parser, add_config, add_file, config_values
+from headrace.config.load import Loaded, load
+from headrace.config.root import ServeConfig
+from headrace.core.errors import ConfigError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until SIGTERM or Ctrl-C."""
+    loaded = load_config(argv)
+    # Imported now, so that help and a wrong flag do not wait for the web stack.
+    from headrace.server.app import run_server
+
+    return run_server(loaded.config)
+
+
+def load_config(argv: Sequence[str], prog: str = "headrace serve") -> Loaded[ServeConfig]:
+    """The configuration that `headrace serve` would run with, and its origins."""
+    parser = make_parser(argv, prog)
+    arguments = parser.parse(argv)
+    values = config_values(ServeConfig, arguments)
+    model = arguments.get("model_argument")
+    if model is not None:
+        flag = values.get("engine.model.model", model)
+        if flag != model:
+            raise ConfigError(f"Two models are named: '{model}' and --model '{flag}'.")
+        values["engine.model.model"] = model
+    return load(ServeConfig, file=arguments.get("config_file"), flags=values)
+
+
+def make_parser(argv: Sequence[str], prog: str = "headrace serve") -> Parser:
+    """The parser of the serving flags."""
+    parser = Parser(prog, "Serve a model over HTTP with the OpenAI API.", "[MODEL]")
+    parser.add_argument(
+        "model_argument", metavar="MODEL", nargs="?", help="the model, as with --model"
+    )
+    add_file(parser)
+    add_config(parser, ServeConfig, argv, has_variables=True)
+    return parser
