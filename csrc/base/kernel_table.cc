@@ -1,0 +1,34 @@
+// Collects the kernels of one instruction set; compiled once per set.
+#include "base/kernels.h"
+
+namespace headrace::HR_ISA {
+
+void embed(const EmbedArgs&, OpContext&);
+void rms_norm(const RmsNormArgs&, OpContext&);
+void rms_norm_add(const RmsNormAddArgs&, OpContext&);
+void convert(const ConvertArgs&, OpContext&);
+void gated_activation(const GatedActivationArgs&, OpContext&);
+void gather_outputs(const GatherOutputsArgs&, OpContext&);
+void soft_cap(const SoftCapArgs&, OpContext&);
+void linear(const LinearArgs&, OpContext&);
+void rope_table(const RopeTableArgs&, OpContext&);
+void rotate_and_store(const RotateAndStoreArgs&, OpContext&);
+void attention(const AttentionArgs&, OpContext&);
+void sample(const SampleArgs&, ThreadPool&, Mapping& scratch);
+
+const KernelTable kKernels = {
+    .embed = embed,
+    .rms_norm = rms_norm,
+    .rms_norm_add = rms_norm_add,
+    .convert = convert,
+    .gated_activation = gated_activation,
+    .gather_outputs = gather_outputs,
+    .soft_cap = soft_cap,
+    .linear = linear,
+    .rope_table = rope_table,
+    .rotate_and_store = rotate_and_store,
+    .attention = attention,
+    .sample = sample,
+};
+
+}  // namespace headrace::HR_ISA

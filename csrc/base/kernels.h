@@ -1,0 +1,159 @@
+// The interface between a recorded program and the kernels: one struct of arguments per op of
+// kernels/ops.py, and a table of functions per instruction set.
+//
+// To implement op `foo`, define `void foo(const FooArgs&, OpContext&)` in `namespace
+// headrace::HR_ISA` in any source of gemm/, attention/, elementwise/ or sampling/.
+// base/kernel_table.cc collects them by name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/kv_cache.h"
+#include "base/memory.h"
+#include "base/parallel.h"
+#include "base/types.h"
+
+namespace headrace {
+
+// What an op may use beside its arguments.
+class OpContext {
+ public:
+  OpContext(const StepInputs& step_inputs, const KVCache& cache, ThreadPool& threads,
+            Mapping& scratch)
+      : inputs(step_inputs), kv(cache), pool(threads), scratch_(scratch) {}
+
+  const StepInputs& inputs;
+  const KVCache& kv;  // kernels write through keys() and values()
+  ThreadPool& pool;
+
+  int rows(Rows kind) const {
+    return kind == Rows::kTokens ? inputs.num_tokens : inputs.num_outputs;
+  }
+
+  // Memory for the length of one op, 64-byte aligned, contents unspecified. Call it once, before
+  // parallel_for; it grows to the largest demand and then stays. Throws std::bad_alloc.
+  std::byte* scratch(size_t bytes) {
+    if (bytes > scratch_.size()) scratch_ = Mapping(bytes + bytes / 2);
+    return scratch_.data();
+  }
+
+ private:
+  Mapping& scratch_;
+};
+
+struct EmbedArgs {
+  PackedWeight table;
+  Buffer out;
+  float scale;
+};
+struct RmsNormArgs {  // rms_norm
+  Buffer x;
+  const float* weight;
+  Buffer out;
+  float eps;
+};
+struct RmsNormAddArgs {
+  Buffer x;
+  const float* weight;
+  Buffer out;
+  float eps;
+};
+struct ConvertArgs {
+  Buffer x, out;
+};
+enum class Activation : uint8_t { kSilu, kGeluTanh };
+struct GatedActivationArgs {
+  Buffer x, out;
+  Activation kind;
+};
+struct GatherOutputsArgs {
+  Buffer x, out;
+};
+struct SoftCapArgs {
+  Buffer x;
+  float cap;
+};
+struct LinearArgs {
+  Buffer x;
+  PackedWeight weight;
+  Buffer out;
+  const float* bias;  // or null
+  bool accumulate;
+  int32_t first_column;
+  float scale;
+};
+struct RopeTableArgs {
+  Buffer out;
+  const float* frequencies;  // [out.width / 2]
+  float scale;
+};
+struct RotateAndStoreArgs {
+  Buffer qkv, rope;
+  int32_t layer, num_heads;
+  const float* q_norm;  // [D] or null
+  const float* k_norm;
+  float eps;
+};
+struct AttentionArgs {
+  Buffer qkv, out;
+  int32_t layer, num_heads;
+  float scale, soft_cap;
+  int32_t window;
+  bool is_causal;
+  Buffer mass;  // data is null without
+};
+
+// kernels/ops.py: SampleBatch and SampleOutput. `logits` rows may be used as scratch. Bounds were
+// checked.
+struct SampleArgs {
+  float* logits;
+  int64_t logits_stride;  // in floats
+  int32_t num_rows, vocab_size;
+  const float *temperature, *top_p, *min_p, *presence_penalty, *frequency_penalty,
+      *repetition_penalty;
+  const int32_t* top_k;
+  const uint64_t* seeds;
+  const int64_t* output_positions;
+  const int32_t *num_logprobs, *slots;
+  const int32_t* history;
+  int64_t history_stride;  // in elements
+  const int32_t *history_lengths, *num_prompt, *bias_starts, *bias_ids;
+  const float* bias_values;
+  const uint32_t* allowed;  // [R, allowed_stride] or null
+  int64_t allowed_stride;   // in elements
+  int32_t* token_ids;       // [R], and so on
+  bool* is_finite;
+  float* logprobs;
+  int32_t* ranks;
+  int32_t* top_ids;  // [R, num_top]
+  float* top_logprobs;
+  int32_t num_top;
+};
+
+struct KernelTable {
+  void (*embed)(const EmbedArgs&, OpContext&);
+  void (*rms_norm)(const RmsNormArgs&, OpContext&);
+  void (*rms_norm_add)(const RmsNormAddArgs&, OpContext&);
+  void (*convert)(const ConvertArgs&, OpContext&);
+  void (*gated_activation)(const GatedActivationArgs&, OpContext&);
+  void (*gather_outputs)(const GatherOutputsArgs&, OpContext&);
+  void (*soft_cap)(const SoftCapArgs&, OpContext&);
+  void (*linear)(const LinearArgs&, OpContext&);
+  void (*rope_table)(const RopeTableArgs&, OpContext&);
+  void (*rotate_and_store)(const RotateAndStoreArgs&, OpContext&);
+  void (*attention)(const AttentionArgs&, OpContext&);
+  void (*sample)(const SampleArgs&, ThreadPool&, Mapping& scratch);
+};
+
+namespace generic {
+extern const KernelTable kKernels;
+}
+namespace avx2 {
+extern const KernelTable kKernels;
+}
+namespace avx512 {
+extern const KernelTable kKernels;
+}
+
+}  // namespace headrace

@@ -1,0 +1,31 @@
+// Anonymous memory: zeroed, touched lazily, given back on destruction.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+namespace headrace {
+
+class Mapping {
+ public:
+  Mapping() = default;
+  // Throws std::bad_alloc. `huge` asks for huge pages where the system grants them.
+  explicit Mapping(size_t bytes, bool huge = false);
+  Mapping(Mapping&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~Mapping();
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace headrace

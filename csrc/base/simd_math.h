@@ -1,0 +1,43 @@
+// Functions over Vec that are the same in every instruction set. Included by simd.h.
+#pragma once
+
+namespace headrace::HR_ISA {
+
+// e^x within 2 units in the last place; 0 below -87.33 (the smallest normal result), infinity
+// above 88.72, NaN for NaN. Cody-Waite reduction and the minimax polynomial of Cephes expf (S.
+// Moshier).
+HR_INLINE Vec exp(Vec x) {
+  const Vec low = splat(-87.33654f), high = splat(88.72283f);
+  const Vec clamped = min(high, max(low, x));
+  Vec n = round(clamped * splat(1.44269504f));
+  n = min(splat(127.0f), n);  // 2^128 is no float; the rest of the factor stays in r
+  Vec r = fma(n, splat(-0.693359375f), clamped);
+  r = fma(n, splat(2.12194440e-4f), r);
+  Vec p = splat(1.9875691500e-4f);
+  p = fma(p, r, splat(1.3981999507e-3f));
+  p = fma(p, r, splat(8.3334519073e-3f));
+  p = fma(p, r, splat(4.1665795894e-2f));
+  p = fma(p, r, splat(1.6666665459e-1f));
+  p = fma(p, r, splat(5.0000001201e-1f));
+  p = fma(p * r, r, r) + splat(1.0f);
+  p = p * power_of_two(n);
+  p = select(x < low, zero(), p);
+  return select(high < x, splat(__builtin_inff()), p);
+}
+
+// tanh within 4 units in the last place. Small arguments by the polynomial of Cephes tanhf, others
+// by exp.
+HR_INLINE Vec tanh(Vec x) {
+  const Vec magnitude = abs(x);
+  const Vec z = x * x;
+  Vec p = splat(-5.70498872745e-3f);
+  p = fma(p, z, splat(2.06390887954e-2f));
+  p = fma(p, z, splat(-5.37397155531e-2f));
+  p = fma(p, z, splat(1.33314422036e-1f));
+  p = fma(p, z, splat(-3.33332819422e-1f));
+  const Vec small = fma(p * z, x, x);
+  const Vec large = splat(1.0f) - splat(2.0f) / (exp(magnitude + magnitude) + splat(1.0f));
+  return select(magnitude < splat(0.625f), small, copy_sign(large, x));
+}
+
+}  // namespace headrace::HR_ISA
