@@ -1,0 +1,132 @@
+"""Specification of sampling: a pure function of logits, parameters, history and hashed noise.
+
+One row, in this order (`core.sampling.SamplingParams` has the same list):
+
+1. Edit the logits: add biases (a mask is a bias of -inf), drop tokens that `allowed` does not list;
+   repetition penalty for every token of the history (Keskar et al., 2019: positive logits are divided,
+   others multiplied); presence and frequency penalty for tokens of the output.
+2. Temperature 0: the largest logit, the lowest id among equals. Otherwise
+   `s = (z - max z) * (1 / temperature)`, and the likeliest tokens, ordered by (s descending, id
+   ascending), are kept: the first top_k; of these, the shortest prefix whose share of the kept
+   probability reaches top_p (Holtzman et al., 2020); of these, those at least min_p times as likely as
+   the first (Nguyen et al., 2024).
+3. Gumbel-max: the kept token with the largest `s + g` (lowest id among equals), with g from
+   `reference/noise.py`. This draws from the softmax of the kept s (Gumbel, 1954; Maddison et al., 2014).
+
+Rows whose logits hold NaN or +inf, or that have no token left above -inf, give token -1.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.kernels.ops import SampleBatch, SampleOutput
+from headrace.kernels.reference.noise import gumbel, row_key
+
+Float32 = NDArray[np.float32]
+
+#: 1 / temperature is bounded, so that a tiny temperature is greedy with ties drawn at random.
+LARGEST_INVERSE_TEMPERATURE = np.float32(1e30)
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """Which tokens may be drawn."""
+
+    top_k: int
+    top_p: float
+    min_p: float
+
+
+def sample(logits: Float32, batch: SampleBatch) -> SampleOutput:
+    """Draw one token per row of logits [R, V]."""
+    num_rows = len(logits)
+    num_top = max([0, *batch.num_logprobs.tolist()])
+    output = SampleOutput(
+        token_ids=np.full(num_rows, -1, np.int32),
+        is_finite=np.zeros(num_rows, np.bool_),
+        logprobs=np.full(num_rows, np.nan, np.float32),
+        ranks=np.zeros(num_rows, np.int32),
+        top_ids=np.full((num_rows, num_top), -1, np.int32),
+        top_logprobs=np.full((num_rows, num_top), -np.inf, np.float32),
+    )
+    for row in range(num_rows):
+        token = sample_row(logits[row], batch, row)
+        output.token_ids[row] = token
+        output.is_finite[row] = token >= 0
+        if token >= 0 and batch.num_logprobs[row] >= 0:
+            report_logprobs(logits[row], token, int(batch.num_logprobs[row]), row, output)
+    return output
+
+
+def sample_row(logits: Float32, batch: SampleBatch, row: int) -> int:
+    """The token of one row, or -1 if none can be drawn."""
+    if np.isnan(logits).any() or np.isposinf(logits).any():
+        return -1
+    edited = edit_logits(logits, batch, row)
+    if not np.isfinite(edited).any():
+        return -1
+    temperature = np.float32(batch.temperature[row])
+    if temperature == 0:
+        return int(np.argmax(edited))
+    with np.errstate(over="ignore"):
+        inverse = np.minimum(np.float32(1) / temperature, LARGEST_INVERSE_TEMPERATURE)
+        scaled = (edited - edited.max()) * inverse
+    truncation = Truncation(int(batch.top_k[row]), float(batch.top_p[row]), float(batch.min_p[row]))
+    kept = kept_tokens(scaled, truncation)
+    key = row_key(int(batch.seeds[row]), int(batch.output_positions[row]))
+    perturbed = scaled[kept] + gumbel(key, kept.astype(np.uint32))
+    return int(kept[np.argmax(perturbed)])
+
+
+def edit_logits(logits: Float32, batch: SampleBatch, row: int) -> Float32:
+    """Biases, masks and penalties, on a copy."""
+    edited = logits.copy()
+    entries = slice(int(batch.bias_starts[row]), int(batch.bias_starts[row + 1]))
+    np.add.at(
+        edited, batch.bias_ids[entries], batch.bias_values[entries]
+    )  # in order, repeats add up
+    if batch.allowed is not None:
+        bits = np.unpackbits(batch.allowed[row].view(np.uint8), bitorder="little")
+        edited[bits[: len(edited)] == 0] = -np.inf
+    history = batch.history[batch.slots[row], : batch.history_lengths[row]]
+    repetition = np.float32(batch.repetition_penalty[row])
+    if repetition != 1:
+        seen = np.unique(history)
+        values = edited[seen]
+        edited[seen] = np.where(values > 0, values / repetition, values * repetition)
+    presence, frequency = batch.presence_penalty[row], batch.frequency_penalty[row]
+    if presence != 0 or frequency != 0:
+        ids, counts = np.unique(history[batch.num_prompt[row] :], return_counts=True)
+        edited[ids] -= presence + frequency * counts.astype(np.float32)
+    return edited
+
+
+def kept_tokens(scaled: Float32, truncation: Truncation) -> NDArray[np.int64]:
+    """Ids that may be drawn, ascending. `scaled` has its maximum at 0; -inf is never kept."""
+    order = np.argsort(-scaled, kind="stable")  # ties keep the lower id first
+    order = order[scaled[order] > -np.inf]
+    if truncation.top_k > 0:
+        order = order[: truncation.top_k]
+    weights = np.exp(scaled[order].astype(np.float64))
+    if truncation.top_p < 1:
+        reached = np.cumsum(weights) >= truncation.top_p * weights.sum()
+        order = order[: int(np.argmax(reached)) + 1]
+    kept = order[weights[: len(order)] >= truncation.min_p]
+    return np.sort(kept)
+
+
+def report_logprobs(
+    logits: Float32, token: int, num_top: int, row: int, output: SampleOutput
+) -> None:
+    """Log-probability and rank of the token, and the best alternatives, of the raw logits."""
+    wide = logits.astype(np.float64)
+    largest = wide.max()
+    logprobs = wide - (largest + np.log(np.exp(wide - largest).sum()))
+    order = np.argsort(-logits, kind="stable")
+    output.logprobs[row] = logprobs[token]
+    output.ranks[row] = int(np.flatnonzero(order == token)[0]) + 1
+    best = order[:num_top]
+    output.top_ids[row, : len(best)] = best
+    output.top_logprobs[row, : len(best)] = logprobs[best]
