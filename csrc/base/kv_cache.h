@@ -1,8 +1,10 @@
 // Keys and values of all layers, in blocks of P tokens.
 //
-// One region a layer; block b of a layer is keys [G, P, D] and then values [G, P, D], in the
-// cache's dtype. Memory is mapped at creation and touched only when written (untouched blocks read
-// as zeros).
+// One region a layer; block b of a layer is keys [G, P / 16, D, 16] and then values [G, P, D], in
+// the cache's dtype. Keys lie in tiles of sixteen tokens with the tokens innermost, so that sixteen
+// scores are one Vec that adds up over D and nothing is summed across lanes; values lie as they are
+// read, a row of D per token. Memory is mapped at creation and touched only when written (untouched
+// blocks read as zeros).
 #pragma once
 
 #include <cstddef>
@@ -13,6 +15,9 @@
 #include "base/types.h"
 
 namespace headrace {
+
+inline constexpr int kKeyTile = 16;          // tokens per tile of keys; also the lanes of a Vec
+inline constexpr int kAttentionChunk = 512;  // ATTENTION_CHUNK of kernels/ops.py
 
 struct KVLayout {
   int32_t num_layers = 0;
@@ -26,8 +31,8 @@ struct KVLayout {
 
 class KVCache {
  public:
-  // Throws std::invalid_argument for a layout that makes no sense, std::bad_alloc without address
-  // space.
+  // Throws std::invalid_argument for a layout that makes no sense (P must be a multiple of 16 that
+  // divides 512), std::bad_alloc without address space.
   explicit KVCache(KVLayout layout);
 
   const KVLayout& layout() const { return layout_; }
