@@ -5,17 +5,21 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/types.h"
+
 namespace headrace {
 
-inline float float_from_bf16(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+HR_ALWAYS_INLINE float float_from_bf16(uint16_t bits) {
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
 
-inline uint16_t bf16_from_float(float value) {
+HR_ALWAYS_INLINE uint16_t bf16_from_float(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-inline float float_from_f16(uint16_t half) {
+HR_ALWAYS_INLINE float float_from_f16(uint16_t half) {
   // The exponent is moved by a multiplication, which also makes subnormals right.
   const uint32_t magnitude = uint32_t{half} & 0x7fffu;
   const uint32_t sign = (uint32_t{half} & 0x8000u) << 16;
@@ -26,7 +30,7 @@ inline float float_from_f16(uint16_t half) {
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(scaled));
 }
 
-inline uint16_t f16_from_float(float value) {
+HR_ALWAYS_INLINE uint16_t f16_from_float(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;

@@ -27,16 +27,13 @@ class OpContext {
   const KVCache& kv;  // kernels write through keys() and values()
   ThreadPool& pool;
 
-  int rows(Rows kind) const {
+  HR_ALWAYS_INLINE int rows(Rows kind) const {
     return kind == Rows::kTokens ? inputs.num_tokens : inputs.num_outputs;
   }
 
   // Memory for the length of one op, 64-byte aligned, contents unspecified. Call it once, before
   // parallel_for; it grows to the largest demand and then stays. Throws std::bad_alloc.
-  std::byte* scratch(size_t bytes) {
-    if (bytes > scratch_.size()) scratch_ = Mapping(bytes + bytes / 2);
-    return scratch_.data();
-  }
+  std::byte* scratch(size_t bytes);
 
  private:
   Mapping& scratch_;

@@ -35,19 +35,19 @@ class KVCache {
   // divides 512), std::bad_alloc without address space.
   explicit KVCache(KVLayout layout);
 
-  const KVLayout& layout() const { return layout_; }
-  int group_of(int layer) const { return layout_.layer_groups[layer]; }
-  int64_t element_size() const { return layout_.dtype == DType::kF32 ? 4 : 2; }
+  HR_ALWAYS_INLINE const KVLayout& layout() const { return layout_; }
+  HR_ALWAYS_INLINE int group_of(int layer) const { return layout_.layer_groups[layer]; }
+  HR_ALWAYS_INLINE int64_t element_size() const { return layout_.dtype == DType::kF32 ? 4 : 2; }
 
   // Bytes from one KV head to the next inside the keys (or values) of a block.
-  int64_t head_bytes() const {
+  HR_ALWAYS_INLINE int64_t head_bytes() const {
     return int64_t{layout_.block_size} * layout_.head_size * element_size();
   }
 
-  std::byte* keys(int layer, int64_t block) const {
+  HR_ALWAYS_INLINE std::byte* keys(int layer, int64_t block) const {
     return layers_[layer].data() + block * block_bytes_;
   }
-  std::byte* values(int layer, int64_t block) const {
+  HR_ALWAYS_INLINE std::byte* values(int layer, int64_t block) const {
     return keys(layer, block) + block_bytes_ / 2;
   }
 

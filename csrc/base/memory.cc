@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <new>
+#include <utility>
 
 namespace headrace {
 
@@ -14,6 +15,15 @@ Mapping::Mapping(size_t bytes, bool huge) {
   if (huge) madvise(address, bytes, MADV_HUGEPAGE);  // a hint: failure changes nothing
   data_ = static_cast<std::byte*>(address);
   size_ = bytes;
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
 }
 
 Mapping::~Mapping() {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <utility>
 
 namespace headrace {
 
@@ -11,13 +10,8 @@ class Mapping {
   Mapping() = default;
   // Throws std::bad_alloc. `huge` asks for huge pages where the system grants them.
   explicit Mapping(size_t bytes, bool huge = false);
-  Mapping(Mapping&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-  Mapping& operator=(Mapping&& other) noexcept {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-    return *this;
-  }
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
   ~Mapping();
 
   std::byte* data() const { return data_; }

@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <cstring>
 
-#define HR_INLINE inline __attribute__((always_inline))
+#include "base/types.h"
+
+#define HR_INLINE HR_ALWAYS_INLINE
 
 #if defined(HR_ISA_AVX512)
 #include "base/simd_avx512.h"

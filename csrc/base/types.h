@@ -8,6 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
+// For functions in headers that kernel sources share: an out-of-line copy compiled with AVX-512
+// flags must not be linked into code for other machines.
+#define HR_ALWAYS_INLINE inline __attribute__((always_inline))
+
 namespace headrace {
 
 enum class DType : uint8_t { kF32, kBF16, kF16, kQ8 };
@@ -31,6 +35,10 @@ struct Q8Group {
 };
 static_assert(sizeof(Q8Group) == 48);
 
+// Rows past the last one that may be read (never for a result), so that kernels can work in whole
+// tiles.
+inline constexpr int kSlackRows = 16;
+
 // A buffer of the arena, resolved: `stride` bytes from row to row (a multiple of 64).
 struct Buffer {
   std::byte* data = nullptr;
@@ -40,7 +48,7 @@ struct Buffer {
   Rows rows = Rows::kTokens;
 
   template <typename T = float>
-  T* row(int64_t index) const {
+  HR_ALWAYS_INLINE T* row(int64_t index) const {
     return reinterpret_cast<T*>(data + index * stride);
   }
 };

@@ -1,0 +1,60 @@
+#include "base/isa.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace headrace {
+
+#if defined(__x86_64__)
+namespace {
+
+bool bit(unsigned value, int index) { return (value >> index & 1u) != 0; }
+
+// Which register files the system saves on a context switch (XCR0).
+unsigned saved_registers() {
+  unsigned low, high;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+}  // namespace
+
+CpuFeatures detect_cpu() {
+  CpuFeatures found;
+  unsigned a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d)) return found;
+  const bool has_fma = bit(c, 12), has_xsave = bit(c, 27), has_avx = bit(c, 28),
+             has_f16c = bit(c, 29);
+  if (!has_xsave || !has_avx) return found;
+  const unsigned saved = saved_registers();
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return found;
+  const bool saves_ymm = (saved & 0x6u) == 0x6u, saves_zmm = (saved & 0xe6u) == 0xe6u;
+  found.has_avx2 = saves_ymm && has_fma && has_f16c && bit(b, 5) && bit(b, 8);
+  const bool has_512 = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);  // F, DQ, BW, VL
+  const bool has_vnni = bit(c, 11);
+  found.has_avx512 = found.has_avx2 && saves_zmm && has_512 && has_vnni;
+  if (found.has_avx512 && __get_cpuid_count(7, 1, &a, &b, &c, &d))
+    found.has_avx512_bf16 = bit(a, 5);
+  return found;
+}
+
+const KernelTable* find_kernels(Isa isa, const CpuFeatures& cpu) {
+  switch (isa) {
+    case Isa::kAvx512:
+      return cpu.has_avx512 ? &avx512::kKernels : nullptr;
+    case Isa::kAvx2:
+      return cpu.has_avx2 ? &avx2::kKernels : nullptr;
+    default:
+      return &generic::kKernels;
+  }
+}
+#else
+CpuFeatures detect_cpu() { return {}; }
+
+const KernelTable* find_kernels(Isa isa, const CpuFeatures&) {
+  return isa == Isa::kGeneric ? &generic::kKernels : nullptr;
+}
+#endif
+
+}  // namespace headrace

@@ -1,0 +1,23 @@
+// Instruction sets: what this machine has, and which kernels serve a set.
+#pragma once
+
+#include <cstdint>
+
+#include "base/kernels.h"
+
+namespace headrace {
+
+enum class Isa : uint8_t { kGeneric, kAvx2, kAvx512 };
+
+struct CpuFeatures {
+  bool has_avx2 = false;         // AVX2, FMA, F16C, BMI2, and a system that saves the registers
+  bool has_avx512 = false;       // F, BW, DQ, VL, VNNI, likewise
+  bool has_avx512_bf16 = false;  // vdpbf16ps on top of has_avx512
+};
+
+CpuFeatures detect_cpu();
+
+// The kernels of a set, or null when this build or machine lacks it.
+const KernelTable* find_kernels(Isa isa, const CpuFeatures& cpu);
+
+}  // namespace headrace
