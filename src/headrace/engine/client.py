@@ -1,0 +1,318 @@
+"""The server's view of one engine: submit, cancel, health; restarts the process when it ends."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from headrace.core.clock import Clock
+from headrace.core.errors import (
+    ConfigError,
+    InternalError,
+    UnavailableError,
+)
+from headrace.core.events import FinishReason
+from headrace.core.model_info import ModelInfo
+from headrace.core.request import Request
+from headrace.core.stats import EngineStats, ReplicaState
+from headrace.engine.channel import AsyncChannel, ChannelError
+from headrace.engine.launch import EngineProcess
+from headrace.engine.messages import (
+    Cancel,
+    Codec,
+    Failed,
+    Progress,
+    Ready,
+    Stop,
+    Submit,
+    ToEngine,
+    Update,
+)
+from headrace.engine.stream import EventStream
+
+#: Seconds before the first restart; doubled for each that fails, up to the second value.
+RESTART_DELAYS = (0.2, 30.0)
+#: A life this long makes the next restart a first one again.
+STABLE_SECONDS = 60.0
+#: Seconds between two looks of the watchdog.
+WATCH_PERIOD = 1.0
+#: Seconds that a stuck engine gets to write its stacks before it is killed, and to stop at the end.
+DUMP_SECONDS = 0.5
+STOP_SECONDS = 2.0
+
+log = logging.getLogger("headrace.engine")
+
+
+class EngineStartError(ConfigError):
+    """The engine process could not start; carries the process's own account of it."""
+
+    def __init__(self, failed: Failed) -> None:
+        where = f"Starting the engine failed in phase '{failed.phase}': {failed.message}"
+        super().__init__(f"{where} {failed.hint}" if failed.hint else where)
+        self.failed = failed
+
+
+class EngineClient:
+    """One engine process and its successors. Everything happens on the event loop's thread."""
+
+    def __init__(
+        self,
+        launcher: Callable[[], EngineProcess],
+        clock: Clock,
+        *,
+        watchdog_timeout: float,
+        on_update: Callable[[Update], None] = lambda _: None,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+        restart_delays: tuple[float, float] = RESTART_DELAYS,
+    ) -> None:
+        self._launcher = launcher
+        self._clock = clock
+        self._watchdog_timeout = watchdog_timeout
+        self._on_update = on_update
+        self._on_progress = on_progress
+        self._restart_delays = restart_delays
+        self._codec = Codec()
+        self._streams: dict[str, EventStream] = {}
+        self._process: EngineProcess | None = None
+        self._channel: AsyncChannel | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._first_ready: asyncio.Future[ModelInfo] | None = None
+        self._failed: Failed | None = None
+        self._phase = "start"
+        self._last_progress = clock.monotonic()
+        self._is_ready = False
+        self._ready_since = 0.0
+        self.info: ModelInfo | None = None
+        self.stats = EngineStats()
+        self.num_restarts = 0
+
+    # -- state ------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ReplicaState:
+        """Loading until the engine has said that it is ready, and again after it died."""
+        return ReplicaState.READY if self._is_ready else ReplicaState.LOADING
+
+    @property
+    def num_open(self) -> int:
+        """Requests whose events are not all here."""
+        return len(self._streams)
+
+    @property
+    def unready_reason(self) -> str | None:
+        """Why requests should go elsewhere, in one sentence; None when they should not. O(1)."""
+        if not self._is_ready:
+            return f"The model is loading (phase '{self._phase}')."
+        stalled = self._clock.monotonic() - self._last_progress
+        if self._streams and stalled > self._watchdog_timeout / 2:
+            return f"The engine has made no step for {stalled:.0f} s."
+        return None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the engine, while there is one."""
+        return self._process.pid if self._process is not None else None
+
+    # -- requests -----------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> EventStream:
+        """Hand a request to the engine. Raises UnavailableError while there is none."""
+        if not self._is_ready:
+            raise UnavailableError(self.unready_reason or "The engine is not ready.")
+        if not self._streams:
+            self._last_progress = self._clock.monotonic()
+        stream = EventStream(request.request_id, request.n, self._close_stream)
+        self._send(Submit(request))
+        self._streams[request.request_id] = stream
+        return stream
+
+    def cancel(self, request_id: str, index: int | None = None) -> None:
+        """End a request, or one of its sequences; its events then say so."""
+        if request_id in self._streams:
+            self._send(Cancel(request_id, index))
+
+    def finish_open(self, reason: FinishReason) -> None:
+        """End every open request now, for those who read its events and in the engine."""
+        for request_id, stream in tuple(self._streams.items()):
+            stream.finish_all(reason)
+            self._close_stream(request_id)
+
+    # -- life ---------------------------------------------------------------------------------------
+
+    async def start(self, process: EngineProcess | None = None) -> None:
+        """Begin to supervise; `process` is one that was launched already. Does not wait for ready."""
+        self._first_ready = asyncio.get_running_loop().create_future()
+        # A failure that nobody waits for is not an error of the event loop's.
+        self._first_ready.add_done_callback(lambda f: f.cancelled() or f.exception())
+        self._supervisor = asyncio.create_task(self._supervise(process), name="engine supervisor")
+
+    async def wait_ready(self) -> ModelInfo:
+        """The first Ready. Raises EngineStartError when the engine could not start."""
+        if self._first_ready is None:
+            raise InternalError("The engine client was not started.")
+        return await asyncio.shield(self._first_ready)
+
+    async def close(self) -> None:
+        """Stop the engine and end what still runs with an error."""
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+            self._supervisor = None
+        if self._first_ready is not None:
+            self._first_ready.cancel()
+        self._is_ready = False
+        if self._channel is not None and not self._channel.closed.done():
+            self._send(Stop())
+        await self._end_process(STOP_SECONDS)
+        self._fail_streams("The server is shutting down.", "UnavailableError")
+
+    async def _supervise(self, process: EngineProcess | None) -> None:
+        delay = self._restart_delays[0]
+        while True:
+            status = await self._one_life(process)
+            process = None
+            if self._first_ready is not None and not self._first_ready.done():
+                self._first_ready.set_exception(EngineStartError(self._account(status)))
+                return
+            if self._clock.monotonic() - self._ready_since > STABLE_SECONDS:
+                delay = self._restart_delays[0]
+            log.error("%s It is restarted in %.1f s.", _cause(self._failed, status), delay)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, self._restart_delays[1])
+            self.num_restarts += 1
+
+    async def _one_life(self, process: EngineProcess | None) -> int | None:
+        """From the process's start to its end; its exit status, None if it could not be started."""
+        self._failed, self._phase = None, "start"
+        try:
+            self._process = process or self._launcher()
+        except OSError as error:
+            self._failed = Failed(phase="start", kind=type(error).__name__, message=str(error))
+            return None
+        await self._live(self._process)
+        self._is_ready = False
+        self._fail_streams("The engine process ended while this request ran.")
+        return await self._end_process(0.0)
+
+    async def _live(self, process: EngineProcess) -> None:
+        """From the connection to its end."""
+        self._last_progress = self._clock.monotonic()
+        self._channel = await AsyncChannel.open(process.socket, self._on_frames)
+        watchdog = asyncio.create_task(self._watch(process), name="engine watchdog")
+        try:
+            await asyncio.shield(self._channel.closed)
+        finally:
+            watchdog.cancel()
+
+    async def _watch(self, process: EngineProcess) -> None:
+        """Kill an engine that has work and finishes no step."""
+        period = min(WATCH_PERIOD, self._watchdog_timeout / 4)
+        while True:
+            await asyncio.sleep(period)
+            stalled = self._clock.monotonic() - self._last_progress
+            if not (self._is_ready and self._streams and stalled > self._watchdog_timeout):
+                continue
+            log.critical("The engine has made no step for %.0f s; it is killed", stalled)
+            self._is_ready = False
+            process.dump_stacks()
+            await asyncio.sleep(DUMP_SECONDS)
+            process.kill()
+            return
+
+    async def _end_process(self, patience: float) -> int | None:
+        """Wait for the process to end, kill it after `patience` seconds. Returns its exit status."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        status = await asyncio.to_thread(process.wait, max(patience, DUMP_SECONDS))
+        if self._channel is not None:
+            self._channel.abort()
+            self._channel = None
+        if status is None:
+            process.kill()
+            status = await asyncio.to_thread(process.wait, None)
+        return status
+
+    # -- messages -----------------------------------------------------------------------------------
+
+    def _on_frames(self, frames: list[bytes]) -> None:
+        for payload in frames:
+            try:
+                message = self._codec.to_server(payload)
+            except msgspec.DecodeError:
+                log.exception("A message of the engine does not decode; the engine is restarted")
+                if self._channel is not None:
+                    self._channel.abort()
+                return
+            if isinstance(message, Update):
+                self._take(message)
+            elif isinstance(message, Ready):
+                self._become_ready(message.info)
+            elif isinstance(message, Progress):
+                self._phase = message.phase
+                self._on_progress(message)
+            else:
+                self._failed = message
+
+    def _become_ready(self, info: ModelInfo) -> None:
+        self.info = info
+        self.stats = EngineStats(blocks_total=info.num_blocks, blocks_free=info.num_blocks)
+        self._is_ready = True
+        self._ready_since = self._last_progress = self._clock.monotonic()
+        if self._first_ready is not None and not self._first_ready.done():
+            self._first_ready.set_result(info)
+        else:
+            log.warning("The engine is ready again")
+
+    def _take(self, update: Update) -> None:
+        if update.events or update.steps:
+            self._last_progress = self._clock.monotonic()
+        if update.stats is not None:
+            self.stats = update.stats
+        for event in update.events:
+            stream = self._streams.get(event.request_id)
+            if stream is None:
+                continue
+            stream.push(event)
+            if stream.is_finished:
+                self._streams.pop(event.request_id, None)
+        self._on_update(update)
+
+    def _close_stream(self, request_id: str) -> None:
+        stream = self._streams.pop(request_id, None)
+        if stream is not None:
+            self._send(Cancel(request_id))
+
+    def _send(self, message: ToEngine) -> None:
+        if self._channel is None:
+            return
+        try:
+            self._channel.send(self._codec.encode(message))
+        except ChannelError as error:
+            if isinstance(message, Submit):
+                raise UnavailableError(f"The engine is not reachable: {error}") from None
+
+    def _fail_streams(self, reason: str, kind: str = "EngineDeadError") -> None:
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.fail(reason, kind)
+
+    def _account(self, status: int | None) -> Failed:
+        """What the process said before it ended, or what its exit status says."""
+        if self._failed is not None:
+            return self._failed
+        return Failed(
+            phase=self._phase,
+            kind="EngineDeadError",
+            message=_cause(None, status),
+            hint="It may have run out of memory." if status == -9 else None,
+        )
+
+
+def _cause(failed: Failed | None, status: int | None) -> str:
+    if failed is not None:
+        return f"The engine failed in phase '{failed.phase}': {failed.message}"
+    if status is not None and status < 0:
+        return f"The engine process was ended by signal {-status}."
+    return f"The engine process ended with exit code {status}."

@@ -1,0 +1,303 @@
+"""The engine process's loop: intake → step → emit, for ever."""
+
+import logging
+import selectors
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from headrace.core.clock import Clock
+from headrace.core.events import FinishReason, TokenEvent
+from headrace.core.request import Request
+from headrace.core.stats import EngineStats, StepStats
+from headrace.engine.channel import BlockingChannel, ChannelError
+from headrace.engine.messages import Cancel, Codec, Stop, Submit, Update, request_id_of
+
+#: Seconds between two reports of gauges while the engine is busy.
+STATS_PERIOD = 0.05
+#: Seconds to wait for news when there is work but none of it can run (a batch that is not full).
+BLOCKED_WAIT = 0.002
+#: Failing steps in a row after which the process ends, so that the server starts a fresh one.
+MAX_FAILED_STEPS = 5
+
+log = logging.getLogger("headrace.engine")
+
+
+class EngineLike(Protocol):
+    """What the loop needs of an engine."""
+
+    last_step: StepStats | None
+
+    def add(self, request: Request) -> list[TokenEvent]: ...
+    def cancel(self, request_id: str, index: int | None = None) -> list[TokenEvent]: ...
+    def has_work(self) -> bool: ...
+    def step(self) -> list[TokenEvent]: ...
+    def fail_all(self, reason: str) -> list[TokenEvent]: ...
+    def check_integrity(self) -> list[str]: ...
+    def take_kv_events(self) -> Sequence[object]: ...
+    def stats(self) -> EngineStats: ...
+    def close(self) -> None: ...
+
+
+class KVPublisher(Protocol):
+    """Where stored and removed blocks are told."""
+
+    def publish(self, events: Sequence[object]) -> None: ...
+    def close(self) -> None: ...
+
+
+class StepsFailedError(Exception):
+    """Too many steps failed in a row."""
+
+
+class _Peer:
+    """One connected server: its channel, and what the next update will carry."""
+
+    def __init__(self, channel: BlockingChannel) -> None:
+        self.channel = channel
+        self.events: list[TokenEvent] = []
+        self.request_ids: set[str] = set()
+
+
+class EngineLoop:
+    """Owns the engine and its connections. Ends when the first connection, the parent's, does."""
+
+    def __init__(
+        self,
+        engine: EngineLike,
+        parent: BlockingChannel,
+        clock: Clock,
+        *,
+        listener: socket.socket | None = None,
+        publisher: KVPublisher | None = None,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._publisher = publisher
+        self._listener = listener
+        self._codec = Codec()
+        self._selector = selectors.DefaultSelector()
+        self._parent = _Peer(parent)
+        self._peers = [self._parent]
+        self._owners: dict[str, tuple[_Peer, int]] = {}  # request id → peer, sequences still open
+        self._selector.register(parent, selectors.EVENT_READ, self._parent)
+        if listener is not None:
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ, None)
+        self._is_stopping = False
+        self._steps: list[StepStats] = []
+        self._last_stats = 0.0
+        self._failed_steps = 0
+        self._integrity_failures = 0
+
+    def stop(self) -> None:
+        """End after the current turn."""
+        self._is_stopping = True
+
+    def run(self) -> None:
+        """Serve until told to stop or until the parent is gone. Raises StepsFailedError.
+
+        The connections are closed afterwards; the engine and the listener are the caller's.
+        """
+        try:
+            self._turn_for_ever()
+        finally:
+            self._selector.close()
+            for peer in self._peers:
+                peer.channel.close()
+
+    def _turn_for_ever(self) -> None:
+        is_busy = False
+        wait: float | None = None
+        while not self._is_stopping:
+            self._intake(wait)
+            becomes_idle = False
+            if self._engine.has_work():
+                wait = 0.0 if self._step() else BLOCKED_WAIT
+                is_busy = True
+            else:
+                if is_busy:
+                    self._rest()
+                becomes_idle, is_busy, wait = is_busy, False, None
+            self._emit(is_busy=is_busy, becomes_idle=becomes_idle)
+
+    # -- intake ---------------------------------------------------------------------------------
+
+    def _intake(self, wait: float | None) -> None:
+        for key, mask in self._selector.select(wait):
+            if isinstance(key.data, _Peer):
+                self._serve(key.data, mask)
+            else:
+                self._accept()
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        peer = _Peer(BlockingChannel(sock))
+        self._peers.append(peer)
+        self._selector.register(peer.channel, selectors.EVENT_READ, peer)
+
+    def _serve(self, peer: _Peer, mask: int) -> None:
+        try:
+            if mask & selectors.EVENT_WRITE:
+                peer.channel.flush()
+                self._watch(peer)
+            frames = peer.channel.receive() if mask & selectors.EVENT_READ else []
+        except ChannelError as error:
+            log.error("A server's connection is dropped: %s", error)
+            frames = None
+        if frames is None:
+            self._drop(peer)
+            return
+        for payload in frames:
+            self._handle(peer, payload)
+
+    def _handle(self, peer: _Peer, payload: bytes) -> None:
+        try:
+            message = self._codec.to_engine(payload)
+        except msgspec.DecodeError as error:
+            self._refuse(peer, payload, str(error))
+            return
+        if isinstance(message, Submit):
+            self._add(peer, message.request)
+        elif isinstance(message, Cancel):
+            # Only the server that sent a request may end it.
+            if message.request_id in peer.request_ids:
+                self._route(self._engine.cancel(message.request_id, message.index))
+        elif isinstance(message, Stop) and peer is self._parent:
+            self.stop()
+
+    def _refuse(self, peer: _Peer, payload: bytes, why: str) -> None:
+        log.error("A message does not decode: %s", why)
+        request_id = request_id_of(payload)
+        if request_id is not None:
+            peer.events.append(_failure(request_id, 0, f"The engine cannot read it: {why}"))
+
+    def _add(self, peer: _Peer, request: Request) -> None:
+        if request.request_id in self._owners:
+            peer.events.append(_failure(request.request_id, 0, "Its id is in use."))
+            return
+        self._owners[request.request_id] = (peer, request.n)
+        peer.request_ids.add(request.request_id)
+        try:
+            self._route(self._engine.add(request))
+        except Exception as error:
+            log.exception("Request %s could not be taken in", request.request_id)
+            reason = f"The engine could not take it in: {type(error).__name__}."
+            self._route([_failure(request.request_id, i, reason) for i in range(request.n)])
+
+    def _drop(self, peer: _Peer) -> None:
+        self._selector.unregister(peer.channel)
+        peer.channel.close()
+        self._peers.remove(peer)
+        if peer is self._parent:
+            self.stop()
+            return
+        for request_id in tuple(peer.request_ids):
+            self._route(self._engine.cancel(request_id))
+            self._forget(request_id)
+
+    # -- step -----------------------------------------------------------------------------------
+
+    def _step(self) -> bool:
+        """Run one step; whether anything came of it."""
+        before = self._engine.last_step
+        try:
+            events = self._engine.step()
+        except Exception as error:
+            log.exception("A step failed; the requests in it are ended")
+            self._failed_steps += 1
+            events = self._engine.fail_all(f"A step of the engine failed: {type(error).__name__}.")
+            self._route(events)
+            if self._failed_steps >= MAX_FAILED_STEPS:
+                self._emit(is_busy=False, becomes_idle=True)
+                raise StepsFailedError(f"{self._failed_steps} steps failed in a row") from error
+            return True
+        self._route(events)
+        step = self._engine.last_step
+        if step is not None and step is not before:
+            self._failed_steps = 0
+            self._steps.append(step)
+        self._publish()
+        return bool(events) or step is not before
+
+    def _publish(self) -> None:
+        events = self._engine.take_kv_events()
+        if self._publisher is not None and events:
+            self._publisher.publish(events)
+
+    def _rest(self) -> None:
+        """The engine has just become idle: a good time to check its books."""
+        for failure in self._engine.check_integrity():
+            self._integrity_failures += 1
+            log.error("The KV ledger does not add up: %s", failure)
+        self._publish()
+
+    # -- emit -----------------------------------------------------------------------------------
+
+    def _route(self, events: list[TokenEvent]) -> None:
+        for event in events:
+            owner = self._owners.get(event.request_id)
+            if owner is None:
+                continue
+            peer, num_open = owner
+            peer.events.append(event)
+            if event.finish is None:
+                continue
+            if num_open > 1:
+                self._owners[event.request_id] = (peer, num_open - 1)
+            else:
+                self._forget(event.request_id)
+
+    def _forget(self, request_id: str) -> None:
+        owner = self._owners.pop(request_id, None)
+        if owner is not None:
+            owner[0].request_ids.discard(request_id)
+
+    def _emit(self, *, is_busy: bool, becomes_idle: bool) -> None:
+        now = self._clock.monotonic()
+        has_events = any(peer.events for peer in self._peers)
+        is_due = now - self._last_stats >= STATS_PERIOD if is_busy else has_events
+        stats = None
+        steps: list[StepStats] = []
+        if is_due or becomes_idle:
+            stats, steps = self._stats(), self._steps
+            self._steps, self._last_stats = [], now
+        for peer in tuple(self._peers):
+            if peer.events or stats is not None:
+                self._send(peer, Update(events=peer.events, stats=stats, steps=steps))
+                peer.events = []
+
+    def _stats(self) -> EngineStats:
+        stats = self._engine.stats()
+        if not self._integrity_failures:
+            return stats
+        total = stats.integrity_failures + self._integrity_failures
+        return msgspec.structs.replace(stats, integrity_failures=total)
+
+    def _send(self, peer: _Peer, update: Update) -> None:
+        try:
+            peer.channel.send(self._codec.encode(update))
+        except ChannelError as error:
+            log.error("A server's connection is dropped: %s", error)
+            self._drop(peer)
+            return
+        if peer.channel.has_outbox:
+            self._watch(peer)
+
+    def _watch(self, peer: _Peer) -> None:
+        wanted = selectors.EVENT_READ
+        if peer.channel.has_outbox:
+            wanted |= selectors.EVENT_WRITE
+        self._selector.modify(peer.channel, wanted, peer)
+
+
+def _failure(request_id: str, index: int, reason: str) -> TokenEvent:
+    return TokenEvent(
+        request_id, index, finish=FinishReason.ERROR, error=reason, error_kind="InternalError"
+    )

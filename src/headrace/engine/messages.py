@@ -1,0 +1,131 @@
+"""What crosses the boundary between a server and its engine process: msgpack, never pickle.
+
+server → engine    Configure (first, once)   Submit   Cancel   Stop
+engine → server    Progress (while it starts)   Ready or Failed (once)   Update (every step)
+"""
+
+import msgspec
+from msgspec import Struct
+
+from headrace.config.engine import EngineConfig
+from headrace.core.events import TokenEvent
+from headrace.core.model_info import ModelInfo
+from headrace.core.request import Request
+from headrace.core.stats import EngineStats, StepStats
+
+#: The composition root that an engine process runs unless it is told otherwise.
+DEFAULT_BUILD = "headrace.engine.build:build_engine"
+
+
+class KVEventsConfig(Struct, frozen=True, kw_only=True):
+    """Where and how an engine publishes stored and removed blocks."""
+
+    endpoint: str
+    topic: str = ""
+    as_maps: bool = False
+    """Each event as a map (vLLM since June 2026) instead of an array (all of its versions before)."""
+
+
+class Configure(Struct, frozen=True, kw_only=True, tag="configure"):
+    """The first message: what to build."""
+
+    engine: EngineConfig
+    build: str = DEFAULT_BUILD
+    """`module:function`; called with (EngineConfig, Clock, report)."""
+    spawned: float = 0.0
+    """`Clock.monotonic` when the parent started the process."""
+    kv_events: KVEventsConfig | None = None
+    log_level: str = "info"
+    log_format: str = "text"
+
+
+class Submit(Struct, frozen=True, tag="submit"):
+    """Take a request in."""
+
+    request: Request
+
+
+class Cancel(Struct, frozen=True, tag="cancel"):
+    """End a request, or one of its sequences."""
+
+    request_id: str
+    index: int | None = None
+
+
+class Stop(Struct, frozen=True, tag="stop"):
+    """End the process; whatever runs is dropped."""
+
+
+class Progress(Struct, frozen=True, tag="progress"):
+    """The engine starts a phase of its start."""
+
+    phase: str
+    seconds: float
+    """Since the process was started."""
+
+
+class Ready(Struct, frozen=True, tag="ready"):
+    """The engine takes requests."""
+
+    info: ModelInfo
+
+
+class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
+    """The engine could not start; the process ends with `exit_code`."""
+
+    phase: str
+    kind: str
+    """Class name of the exception."""
+    message: str
+    hint: str | None = None
+    details: str = ""
+    """The traceback, for the debug log."""
+    exit_code: int = 1
+    """2: the operator's configuration, 1: anything else."""
+
+
+class Update(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"):
+    """All that one step made for one server: one message, so that a busy engine wakes it once a step."""
+
+    events: list[TokenEvent] = []
+    stats: EngineStats | None = None
+    """Sent at most every few steps, and when the engine becomes idle."""
+    steps: list[StepStats] = []
+    """All steps since the last message that carried any."""
+
+
+ToEngine = Configure | Submit | Cancel | Stop
+ToServer = Progress | Ready | Failed | Update
+
+
+class Codec:
+    """Encoder and decoders of both directions, built once per process."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.msgpack.Encoder()
+        self._to_engine = msgspec.msgpack.Decoder(ToEngine)
+        self._to_server = msgspec.msgpack.Decoder(ToServer)
+
+    def encode(self, message: ToEngine | ToServer) -> bytes:
+        """The message as one frame's payload."""
+        return self._encoder.encode(message)
+
+    def to_engine(self, payload: bytes) -> ToEngine:
+        """Raises msgspec.DecodeError (ValidationError for a wrong shape)."""
+        message: ToEngine = self._to_engine.decode(payload)
+        return message
+
+    def to_server(self, payload: bytes) -> ToServer:
+        """Raises msgspec.DecodeError (ValidationError for a wrong shape)."""
+        message: ToServer = self._to_server.decode(payload)
+        return message
+
+
+def request_id_of(payload: bytes) -> str | None:
+    """The request id in a Submit that does not decode as one, so that its sender can be told."""
+    try:
+        loose = msgspec.msgpack.decode(payload)
+        request_id = loose["request"]["request_id"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return None
+    return request_id if isinstance(request_id, str) else None

@@ -1,0 +1,263 @@
+"""An engine without a model: deterministic tokens, and switches to make it misbehave.
+
+`build_engine` stands in for the real composition root; an engine process runs it by name. The model
+path may carry options: `fake?step=0.01&fail_step=3` (see `FakeOptions`).
+"""
+
+import os
+import signal
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qs
+
+from msgspec import Struct, convert, structs
+
+from headrace.config.engine import EngineConfig
+from headrace.core.clock import Clock
+from headrace.core.errors import ModelLoadError
+from headrace.core.events import FinishReason, RequestTimes, TokenEvent, TokenLogprobs
+from headrace.core.model_info import ModelInfo
+from headrace.core.request import Request, TokenSegment
+from headrace.core.stats import EngineStats, StepStats
+from headrace.engine.memory.events import BlockRemoved, BlockStored
+
+VOCAB_SIZE = 512
+EOS_ID = 2
+BUILD = "tests.support.fake_engine:build_engine"
+#: A token id in a prompt that does something to the engine (ids that no text makes).
+POISON_STEP, POISON_ADD, POISON_EXIT, POISON_HANG = 500, 501, 502, 503
+
+
+class FakeOptions(Struct, frozen=True):
+    """What `fake?...` may set."""
+
+    step: float = 0.0
+    """Seconds that a step takes."""
+    tokens: int = 0
+    """End with the eos token after this many tokens; 0 runs to max_tokens."""
+    fail_start: str = ""
+    """Fail to start with this message."""
+    start: float = 0.0
+    """Seconds that the start takes."""
+    max_num_seqs: int = 8
+    kv_events: int = 0
+
+
+@dataclass
+class _Sequence:
+    request: Request
+    index: int
+    queued: float
+    output: list[int] = field(default_factory=list)
+    first_scheduled: float = 0.0
+    first_token: float = 0.0
+
+
+def token_at(request: Request, index: int, position: int) -> int:
+    """Token of a sequence at an absolute output position: a printable byte, by seed and prompt."""
+    prompt = [i for s in request.prompt if isinstance(s, TokenSegment) for i in s.token_ids]
+    return 97 + (sum(prompt) + request.params.seed + index + position) % 26
+
+
+class FakeEngine:
+    """Behaves like engine.engine.Engine: every running sequence gets one token a step."""
+
+    def __init__(self, options: FakeOptions, clock: Clock) -> None:
+        self.options = options
+        self.last_step: StepStats | None = None
+        self.is_closed = False
+        self._clock = clock
+        self._waiting: deque[_Sequence] = deque()
+        self._running: list[_Sequence] = []
+        self._stats = EngineStats(blocks_total=1000, blocks_free=1000, block_size=16)
+        self._kv_events: list[object] = []
+
+    def add(self, request: Request) -> list[TokenEvent]:
+        if self._has(request, POISON_ADD):
+            raise ValueError("poisoned")
+        now = self._clock.monotonic()
+        for index in range(request.n):
+            self._waiting.append(_Sequence(request, index, now, list(request.prior_output_ids)))
+        return []
+
+    def cancel(self, request_id: str, index: int | None = None) -> list[TokenEvent]:
+        gone = [
+            s
+            for s in (*self._waiting, *self._running)
+            if s.request.request_id == request_id and index in (None, s.index)
+        ]
+        return [self._end(s, FinishReason.CANCELLED) for s in gone]
+
+    def has_work(self) -> bool:
+        return bool(self._waiting or self._running)
+
+    def step(self) -> list[TokenEvent]:
+        started = self._clock.monotonic()
+        while self._waiting and len(self._running) < self.options.max_num_seqs:
+            sequence = self._waiting.popleft()
+            sequence.first_scheduled = started
+            self._running.append(sequence)
+            self._count(prompt_tokens=sequence.request.num_prompt_tokens)
+        self._misbehave()
+        if self.options.step:
+            time.sleep(self.options.step)
+        events = [event for s in tuple(self._running) for event in self._advance(s)]
+        now = self._clock.monotonic()
+        self._count(steps=1, generated_tokens=len(self._running), step_seconds=now - started)
+        self.last_step = StepStats(
+            step_id=self._stats.steps,
+            started=started,
+            seconds=now - started,
+            num_prefill_tokens=0,
+            num_decode_tokens=len(events),
+            num_sequences=len(events),
+        )
+        if self.options.kv_events:
+            digest = bytes(range(32))
+            self._kv_events.append(BlockStored([digest], None, list(range(16)), 16))
+            self._kv_events.append(BlockRemoved([digest]))
+        return events
+
+    def fail_all(self, reason: str) -> list[TokenEvent]:
+        return [self._end(s, FinishReason.ERROR, reason) for s in (*self._running, *self._waiting)]
+
+    def check_integrity(self) -> list[str]:
+        return []
+
+    def take_kv_events(self) -> list[object]:
+        events, self._kv_events = self._kv_events, []
+        return events
+
+    def stats(self) -> EngineStats:
+        tokens = sum(s.request.num_prompt_tokens for s in self._waiting)
+        return structs.replace(
+            self._stats,
+            num_running=len(self._running),
+            num_waiting=len(self._waiting),
+            waiting_tokens=tokens,
+            blocks_held=len(self._running),
+            blocks_free=1000 - len(self._running),
+        )
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def _advance(self, sequence: _Sequence) -> list[TokenEvent]:
+        request = sequence.request
+        position = len(sequence.output)
+        is_eos = self.options.tokens and position + 1 >= self.options.tokens
+        token = EOS_ID if is_eos else token_at(request, sequence.index, position)
+        sequence.output.append(token)
+        is_first = not sequence.first_token
+        sequence.first_token = sequence.first_token or self._clock.monotonic()
+        finish = None
+        if is_eos and not request.params.ignore_eos:
+            finish = FinishReason.STOP
+        elif position + 1 >= request.params.max_tokens:
+            finish = FinishReason.LENGTH
+        if finish is not None:
+            self._end(sequence, finish)
+        logprobs = ()
+        if request.params.logprobs is not None:
+            top = tuple((token + i, -0.5 - i) for i in range(request.params.logprobs))
+            logprobs = (TokenLogprobs(token, -0.5, 1, top),)
+        return [
+            TokenEvent(
+                request.request_id,
+                sequence.index,
+                (token,),
+                logprobs,
+                finish=finish,
+                stop_token_id=token if finish is FinishReason.STOP else None,
+                times=self._times(sequence) if is_first or finish else None,
+            )
+        ]
+
+    def _end(
+        self, sequence: _Sequence, reason: FinishReason, error: str | None = None
+    ) -> TokenEvent:
+        if sequence in self._running:
+            self._running.remove(sequence)
+        else:
+            self._waiting.remove(sequence) if sequence in self._waiting else None
+        finished = dict(self._stats.finished)
+        finished[reason.value] = finished.get(reason.value, 0) + 1
+        self._stats = structs.replace(self._stats, finished=finished)
+        return TokenEvent(
+            sequence.request.request_id,
+            sequence.index,
+            finish=reason,
+            times=self._times(sequence),
+            error=error,
+            error_kind="InternalError" if error else None,
+        )
+
+    def _times(self, sequence: _Sequence) -> RequestTimes:
+        return RequestTimes(
+            sequence.request.arrival_time,
+            sequence.queued,
+            sequence.first_scheduled,
+            sequence.first_token,
+        )
+
+    def _count(self, **changes: float) -> None:
+        totals = {name: getattr(self._stats, name) + value for name, value in changes.items()}
+        self._stats = structs.replace(self._stats, **totals)
+
+    def _misbehave(self) -> None:
+        for sequence in self._running:
+            if self._has(sequence.request, POISON_EXIT):
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self._has(sequence.request, POISON_HANG):
+                time.sleep(3600)
+            if self._has(sequence.request, POISON_STEP):
+                raise RuntimeError("poisoned step")
+
+    @staticmethod
+    def _has(request: Request, poison: int) -> bool:
+        return any(isinstance(s, TokenSegment) and poison in s.token_ids for s in request.prompt)
+
+
+@dataclass
+class FakeBuilt:
+    engine: FakeEngine
+    info: ModelInfo
+
+
+def fake_info(config: EngineConfig, options: FakeOptions) -> ModelInfo:
+    return ModelInfo(
+        names=config.model.served_model_name or ("fake",),
+        source=config.model.model,
+        path=config.model.model,
+        family="fake",
+        digest="0123456789abcdef",
+        vocab_size=VOCAB_SIZE,
+        max_context=config.model.max_context or 2048,
+        eos_token_ids=(EOS_ID,),
+        block_size=16,
+        num_blocks=1000,
+        max_num_seqs=options.max_num_seqs,
+        isa="none",
+        threads=1,
+        phases={"build": options.start},
+        lines=("memory: none needed",),
+    )
+
+
+def python_path() -> str:
+    """PYTHONPATH for a child process that is to import what this one can."""
+    return os.pathsep.join(path for path in (str(Path.cwd()), *sys.path) if path)
+
+
+def build_engine(config: EngineConfig, clock: Clock, report) -> FakeBuilt:
+    _, _, query = config.model.model.partition("?")
+    given = {name: values[0] for name, values in parse_qs(query).items()}
+    options = convert(given, FakeOptions, strict=False)
+    report("build")
+    time.sleep(options.start)
+    if options.fail_start:
+        raise ModelLoadError(options.fail_start)
+    return FakeBuilt(FakeEngine(options, clock), fake_info(config, options))

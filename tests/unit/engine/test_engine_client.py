@@ -1,0 +1,243 @@
+"""A real engine process with a fake engine behind a real client."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support import fake_engine
+
+from headrace.config.engine import EngineConfig, ModelConfig
+from headrace.core.clock import SystemClock
+from headrace.core.errors import UnavailableError
+from headrace.core.events import FinishReason
+from headrace.core.request import Request, TokenSegment
+from headrace.core.sampling import SamplingParams
+from headrace.core.stats import ReplicaState
+from headrace.engine.client import EngineClient, EngineStartError
+from headrace.engine.launch import LaunchSpec, launch
+from headrace.engine.messages import Submit
+
+
+def spec(model="fake", **fields):
+    return LaunchSpec(
+        engine=EngineConfig(model=ModelConfig(model=model)),
+        build=fake_engine.BUILD,
+        environment={"PYTHONPATH": fake_engine.python_path()},
+        log_level="error",
+        **fields,
+    )
+
+
+def request(request_id="r", *, ids=(5, 6, 7), max_tokens=4, n=1, **fields):
+    return Request(
+        request_id=request_id,
+        prompt=(TokenSegment(list(ids)),),
+        params=SamplingParams(max_tokens=max_tokens),
+        n=n,
+        **fields,
+    )
+
+
+class Running:
+    """A client as an async context."""
+
+    def __init__(self, model="fake", *, watchdog_timeout=30.0, wait=True):
+        self.updates = []
+        self._wait = wait
+        self.client = EngineClient(
+            lambda: launch(spec(model), SystemClock()),
+            SystemClock(),
+            watchdog_timeout=watchdog_timeout,
+            on_update=self.updates.append,
+            restart_delays=(0.01, 0.1),
+        )
+
+    async def __aenter__(self):
+        await self.client.start()
+        if self._wait:
+            await self.client.wait_ready()
+        return self.client
+
+    async def __aexit__(self, *exc):
+        await self.client.close()
+
+
+async def until(condition):
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it did not happen")
+
+
+def tokens(events, index=0):
+    return [t for e in events if e.index == index for t in e.token_ids]
+
+
+async def test_every_sequence_gets_its_tokens_and_one_end():
+    async with Running() as client:
+        assert client.state is ReplicaState.READY
+        assert client.info.names == ("fake",)
+        asked = request(n=3, max_tokens=5)
+        events = [event async for event in client.submit(asked)]
+        for index in range(3):
+            expected = [fake_engine.token_at(asked, index, p) for p in range(5)]
+            assert tokens(events, index) == expected
+            assert [e.finish for e in events if e.index == index and e.finish] == ["length"]
+        assert client.num_open == 0
+
+
+async def test_one_message_carries_all_that_a_step_made():
+    running = Running("fake?step=0.01")
+    async with running as client:
+        streams = [client.submit(request(f"r{i}", max_tokens=6)) for i in range(4)]
+        await asyncio.gather(*(_read(s) for s in streams))
+        with_events = [u for u in running.updates if u.events]
+        assert max(len(u.events) for u in with_events) == 4
+        await until(lambda: client.stats.num_running == 0)
+        assert sum(len(u.steps) for u in running.updates) == client.stats.steps
+
+
+async def _read(stream):
+    return [event async for event in stream]
+
+
+async def test_a_closed_stream_is_cancelled_in_the_engine():
+    async with Running("fake?step=0.005") as client:
+        stream = client.submit(request(max_tokens=100_000))
+        await stream.next_batch()
+        stream.close()
+        await until(lambda: client.stats.finished.get("cancelled") == 1)
+        assert client.stats.num_running == 0
+        assert client.num_open == 0
+
+
+async def test_cancelling_one_sequence_leaves_the_others():
+    async with Running("fake?step=0.005") as client:
+        stream = client.submit(request(max_tokens=100, n=2))
+        await stream.next_batch()
+        client.cancel("r", 1)
+        events = [event async for event in stream]
+        assert [e.finish for e in events if e.index == 1 and e.finish] == [FinishReason.CANCELLED]
+        assert [e.finish for e in events if e.index == 0 and e.finish] == [FinishReason.LENGTH]
+
+
+@pytest.mark.parametrize("poison", [fake_engine.POISON_ADD, fake_engine.POISON_STEP])
+async def test_a_request_that_raises_in_the_engine_ends_alone_and_the_engine_goes_on(poison):
+    async with Running() as client:
+        pid = client.pid
+        events = await _read(client.submit(request("bad", ids=[poison], n=2)))
+        assert {e.index for e in events if e.finish is FinishReason.ERROR} == {0, 1}
+        assert tokens(await _read(client.submit(request("good"))))
+        assert client.pid == pid
+
+
+async def test_a_crash_fails_what_runs_and_the_engine_comes_back():
+    async with Running() as client:
+        pid = client.pid
+        bystander = client.submit(request("bystander", max_tokens=100_000))
+        victim = client.submit(request("victim", ids=[fake_engine.POISON_EXIT]))
+        for events in await asyncio.gather(_read(bystander), _read(victim)):
+            assert events[-1].finish is FinishReason.ERROR
+            assert events[-1].error_kind == "EngineDeadError"
+        assert client.state is ReplicaState.LOADING
+        assert "loading" in client.unready_reason
+        with pytest.raises(UnavailableError):
+            client.submit(request())
+        await until(lambda: client.state is ReplicaState.READY)
+        assert client.pid != pid
+        assert client.unready_reason is None
+        assert tokens(await _read(client.submit(request("after"))))
+
+
+async def test_the_watchdog_kills_an_engine_that_makes_no_step(capfd):
+    async with Running(watchdog_timeout=0.4) as client:
+        pid = client.pid
+        events = await _read(client.submit(request(ids=[fake_engine.POISON_HANG])))
+        assert events[-1].error_kind == "EngineDeadError"
+        await until(lambda: client.state is ReplicaState.READY)
+        assert client.pid != pid
+    # The stacks of the stuck process say where it hung.
+    assert "_misbehave" in capfd.readouterr().err
+
+
+async def test_a_start_that_fails_is_told_with_phase_kind_and_sentence():
+    running = Running("fake?fail_start=No+such+tensor+type.", wait=False)
+    async with running as client:
+        with pytest.raises(
+            EngineStartError, match=r"phase 'build': No such tensor type\."
+        ) as caught:
+            await client.wait_ready()
+        assert caught.value.failed.kind == "ModelLoadError"
+        assert caught.value.failed.exit_code == 2
+        assert "fake_engine.py" in caught.value.failed.details
+
+
+async def test_a_process_that_dies_at_start_is_told_by_its_signal():
+    running = Running("fake?start=30", wait=False)
+    async with running as client:
+        await until(lambda: client.pid)
+        os.kill(client.pid, signal.SIGKILL)
+        with pytest.raises(EngineStartError, match="signal 9"):
+            await client.wait_ready()
+
+
+async def test_signals_to_the_group_do_not_end_the_engine():
+    async with Running() as client:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            os.kill(client.pid, number)
+        assert tokens(await _read(client.submit(request())))
+
+
+async def test_a_duplicate_id_is_refused_and_the_first_goes_on():
+    async with Running("fake?step=0.005") as client:
+        first = client.submit(request(max_tokens=30))
+        await first.next_batch()
+        client._send(Submit(request()))
+        events = await _read(first)
+        assert events[-1].error == "Its id is in use."
+
+
+async def test_finish_open_ends_streams_with_the_given_reason():
+    async with Running("fake?step=0.005") as client:
+        stream = client.submit(request(max_tokens=100_000))
+        await stream.next_batch()
+        client.finish_open(FinishReason.TIMEOUT)
+        events = await _read(stream)
+        assert events[-1].finish is FinishReason.TIMEOUT
+        await until(lambda: client.stats.num_running == 0)
+
+
+async def test_the_engine_dies_with_its_server():
+    code = (
+        "import sys, time\n"
+        "from headrace.core.clock import SystemClock\n"
+        "from headrace.engine.launch import LaunchSpec, launch\n"
+        f"spec = LaunchSpec(build={fake_engine.BUILD!r})\n"
+        "print(launch(spec, SystemClock()).pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    path = fake_engine.python_path()
+    server = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        code,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    engine_pid = int(await server.stdout.readline())
+    os.kill(engine_pid, 0)
+    server.kill()
+    await server.wait()
+    await until(lambda: not _is_running(engine_pid))
+
+
+def _is_running(pid):
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] != "Z"

@@ -1,0 +1,158 @@
+"""The loop in this process, over socket pairs: several servers, garbage, failing steps, rest."""
+
+import socket
+import threading
+
+import msgspec
+import pytest
+from tests.support.fake_engine import POISON_STEP, FakeEngine, FakeOptions
+
+from headrace.core.clock import SystemClock
+from headrace.core.events import FinishReason
+from headrace.core.request import Request, TokenSegment
+from headrace.core.sampling import SamplingParams
+from headrace.engine.channel import BlockingChannel, FrameReader, frame
+from headrace.engine.loop import EngineLoop, StepsFailedError
+from headrace.engine.messages import Cancel, Codec, Stop, Submit, Update
+
+
+class Server:
+    """The other end of a connection."""
+
+    def __init__(self, sock):
+        self.socket = sock
+        self.socket.settimeout(10)
+        self._reader, self._codec, self._frames = FrameReader(), Codec(), []
+
+    def send(self, message):
+        self.socket.sendall(frame(self._codec.encode(message)))
+
+    def next(self) -> Update:
+        while not self._frames:
+            data = self.socket.recv(65536)
+            assert data, "the loop closed the connection"
+            self._frames += self._reader.feed(data)
+        return self._codec.to_server(self._frames.pop(0))
+
+    def events_of(self, request_id):
+        """All events of a request up to its end."""
+        events = []
+        while not (events and events[-1].finish):
+            events += [e for e in self.next().events if e.request_id == request_id]
+        return events
+
+
+class Loop:
+    """An EngineLoop on a thread."""
+
+    def __init__(self, engine=None, listener=None):
+        ours, theirs = socket.socketpair()
+        self.engine = engine or FakeEngine(FakeOptions(), SystemClock())
+        self.error = None
+        self._loop = EngineLoop(
+            self.engine, BlockingChannel(theirs), SystemClock(), listener=listener
+        )
+        self._thread = threading.Thread(target=self._run)
+        self.parent = Server(ours)
+
+    def _run(self):
+        try:
+            self._loop.run()
+        except StepsFailedError as error:
+            self.error = error
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.parent.socket.close()
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+
+
+def request(request_id, *, ids=(1, 2), max_tokens=3):
+    return Request(
+        request_id=request_id,
+        prompt=(TokenSegment(list(ids)),),
+        params=SamplingParams(max_tokens=max_tokens),
+    )
+
+
+def test_two_servers_share_an_engine_and_see_only_their_own(tmp_path):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "engine"))
+    listener.listen()
+    with listener, Loop(listener=listener) as loop:
+        second = socket.socket(socket.AF_UNIX)
+        second.connect(str(tmp_path / "engine"))
+        other = Server(second)
+        loop.parent.send(Submit(request("a", max_tokens=50)))
+        other.send(Submit(request("b")))
+        other.send(Cancel("a"))  # not its own: ignored
+        assert [e.finish for e in other.events_of("b")][-1] is FinishReason.LENGTH
+        assert len(loop.parent.events_of("a")) == 50
+        other.send(Submit(request("c", max_tokens=10**6)))
+        other.next()
+        second.close()
+        loop.parent.send(Submit(request("d")))
+        loop.parent.events_of("d")
+        while (stats := loop.parent.next().stats) is None or stats.num_running:
+            pass
+        assert stats.finished == {"length": 3, "cancelled": 1}
+
+
+def test_garbage_ends_neither_the_loop_nor_other_requests():
+    with Loop() as loop:
+        loop.parent.socket.sendall(frame(b"\xc1 not msgpack"))
+        wrong = {"type": "submit", "request": {"request_id": "x", "prompt": 7}}
+        loop.parent.socket.sendall(frame(msgspec.msgpack.encode(wrong)))
+        assert loop.parent.events_of("x")[-1].error.startswith("The engine cannot read it")
+        loop.parent.send(Submit(request("y")))
+        assert loop.parent.events_of("y")[-1].finish is FinishReason.LENGTH
+
+
+def test_a_broken_frame_from_the_parent_ends_the_loop():
+    with Loop() as loop:
+        loop.parent.socket.sendall(b"\xff\xff\xff\xff")
+        assert loop.parent.socket.recv(1) == b""
+
+
+def test_it_gives_up_after_several_failed_steps_in_a_row():
+    loop = Loop()
+    with loop:
+        for number in range(5):
+            loop.parent.send(Submit(request(f"p{number}", ids=[POISON_STEP])))
+            assert loop.parent.events_of(f"p{number}")[-1].error.endswith("RuntimeError.")
+    assert "5 steps failed" in str(loop.error)
+
+
+def test_a_good_step_between_failed_ones_starts_the_count_again():
+    with Loop() as loop:
+        for number in range(8):
+            loop.parent.send(Submit(request(f"p{number}", ids=[POISON_STEP])))
+            loop.parent.events_of(f"p{number}")
+            loop.parent.send(Submit(request(f"g{number}")))
+            assert loop.parent.events_of(f"g{number}")[-1].finish is FinishReason.LENGTH
+    assert loop.error is None
+
+
+def test_books_are_checked_at_rest_and_failures_counted():
+    engine = FakeEngine(FakeOptions(), SystemClock())
+    engine.check_integrity = lambda: ["one block too many"]
+    with Loop(engine) as loop:
+        loop.parent.send(Submit(request("a")))
+        while (stats := loop.parent.next().stats) is None or not stats.integrity_failures:
+            pass
+        assert stats.integrity_failures == 1
+
+
+@pytest.mark.parametrize("end", ["stop", "close"])
+def test_it_ends_with_a_stop_or_with_the_parent(end):
+    with Loop() as loop:
+        if end == "stop":
+            loop.parent.send(Stop())
+        else:
+            loop.parent.socket.close()
+        loop._thread.join(10)
+        assert not loop._thread.is_alive()
