@@ -23,6 +23,7 @@ inputs and its own sequence only):
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -200,8 +201,8 @@ class Backend(Protocol):
         """A handle for `Recorder.linear` and `Recorder.embed`; keeps a reference, copies nothing."""
         ...
 
-    def load_vector(self, vector: NDArray[np.float32]) -> Any:
-        """A handle for norm weights, biases and inverse frequencies."""
+    def load_vector(self, vector: NDArray[np.float32] | Sequence[float]) -> Any:
+        """A handle for norm weights, biases and inverse frequencies, rounded to float32."""
         ...
 
     def create_kv_cache(self, layout: KVLayout) -> KVCache:
@@ -270,7 +271,7 @@ class Recorder(ABC):
         self.emit("rms_norm_add", x=x, weight=weight, out=out, eps=float(eps))
 
     def convert(self, x: Buffer, out: Buffer) -> None:
-        """out = x in out's dtype; x f32."""
+        """`out = x` in out's dtype; x f32."""
         self._same_shape("convert", x, out)
         self._float("convert", x)
         self.emit("convert", x=x, out=out)
@@ -294,7 +295,7 @@ class Recorder(ABC):
         self.emit("gather_outputs", x=x, out=out)
 
     def soft_cap(self, x: Buffer, *, cap: float) -> None:
-        """x = cap * tanh(x / cap), in place; x f32."""
+        """`x = cap * tanh(x / cap)`, in place; x f32."""
         self._float("soft_cap", x)
         self.emit("soft_cap", x=x, cap=float(cap))
 

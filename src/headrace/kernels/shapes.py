@@ -3,7 +3,7 @@
 For tests that run every family in microseconds, and for sizing an arena before any weight is read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -166,9 +166,9 @@ class ShapeBackend:
         """The shape of a weight; a `WeightShape` where there is no data."""
         return WeightShape(weight.format, weight.num_outputs, weight.num_inputs)
 
-    def load_vector(self, vector: NDArray[np.float32]) -> int:
+    def load_vector(self, vector: NDArray[np.float32] | Sequence[float]) -> int:
         """The length."""
-        return int(vector.size)
+        return len(vector)
 
     def create_kv_cache(self, layout: KVLayout) -> ShapeKVCache:
         """Only the layout."""

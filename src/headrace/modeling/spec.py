@@ -1,7 +1,9 @@
 """The facts of one model, normalised once from GGUF metadata or config.json."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from headrace.core.errors import ModelLoadError
 from headrace.kernels.ops import Activation
 
 
@@ -16,9 +18,17 @@ class RopeSpec(Struct, frozen=True):
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    """YaRN: frequencies that turn more often than this over the original context stay as they are."""
+    beta_slow: float = 1.0
+    """YaRN: those that turn less often are divided by `factor`."""
+    is_truncated: bool = True
+    """YaRN: the two bounds are rounded outwards to whole frequencies."""
     original_context: int = 0
     frequency_factors: tuple[float, ...] = ()
     """Divisors per frequency, when the checkpoint carries them (GGUF `rope_freqs.weight`, longrope)."""
+    long_frequency_factors: tuple[float, ...] = ()
+    """Longrope: the divisors when the served context is longer than the original one."""
     attention_factor: float = 1.0
     """Multiplies cos and sin."""
 
@@ -30,6 +40,15 @@ class LayerSpec(Struct, frozen=True):
     """Tokens that a query sees, itself included; 0 is all."""
     rope: int = 0
     """Index into `ModelSpec.ropes`."""
+
+
+class KVGroup(Struct, frozen=True):
+    """Layers that see the same tokens and therefore share block tables."""
+
+    window: int
+    """Tokens that a query sees; 0 is all."""
+    layers: tuple[int, ...]
+    """Counted from the first layer of the range that was asked for."""
 
 
 class ModelSpec(Struct, frozen=True, kw_only=True):
@@ -55,6 +74,10 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
     has_qkv_bias: bool = False
+    has_output_bias: bool = False
+    """A bias on attention's output projection."""
+    has_mlp_bias: bool = False
+    """Biases on gate, up and down."""
     has_qk_norm: bool = False
     has_post_norms: bool = False
     """RMSNorm on the output of attention and MLP, before the residual (Gemma 2 and 3)."""
@@ -63,3 +86,38 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
     @property
     def num_layers(self) -> int:
         return len(self.layers)
+
+    def kv_groups(self, layers: range | None = None) -> tuple[KVGroup, ...]:
+        """Layers of the range (default all) by window, in order of each window's first layer.
+
+        `KVLayout.layer_groups` and the ledger's windows follow from it; see `layer_groups`.
+        """
+        members: dict[int, list[int]] = {}
+        for index, layer in enumerate(self._select(layers)):
+            members.setdefault(layer.window, []).append(index)
+        return tuple(KVGroup(window, tuple(found)) for window, found in members.items())
+
+    def layer_groups(self, layers: range | None = None) -> tuple[int, ...]:
+        """The index into `kv_groups` of each layer of the range."""
+        windows = [group.window for group in self.kv_groups(layers)]
+        return tuple(windows.index(layer.window) for layer in self._select(layers))
+
+    def with_max_context(self, max_context: int) -> "ModelSpec":
+        """The same model served with at most this context.
+
+        Windows that no longer bite become full attention, and longrope picks its factors for it.
+        """
+        if not 0 < max_context <= self.max_context:
+            raise ModelLoadError(
+                f"A context of {max_context} tokens is not possible; this model has {self.max_context}."
+            )
+        layers = tuple(
+            replace(layer, window=0 if layer.window >= max_context else layer.window)
+            for layer in self.layers
+        )
+        return replace(self, max_context=max_context, layers=layers)
+
+    def _select(self, layers: range | None) -> tuple[LayerSpec, ...]:
+        if layers is None:
+            return self.layers
+        return tuple(self.layers[index] for index in layers)

@@ -115,7 +115,7 @@ class ReferenceBackend:
         """A packed weight, or (for tests) a matrix that was never packed."""
         return load_matrix(weight, keep_codes=self._exact)
 
-    def load_vector(self, vector: NDArray[np.float32]) -> NDArray[np.float32]:
+    def load_vector(self, vector: NDArray[np.float32] | Sequence[float]) -> NDArray[np.float32]:
         """The vector itself, as float32."""
         return np.ascontiguousarray(vector, dtype=np.float32).reshape(-1)
 

@@ -2,6 +2,13 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from headrace.kernels.formats import PackedWeight
 
 
 class ParameterKind(StrEnum):
@@ -46,3 +53,15 @@ class ParameterSpec:
     kind: ParameterKind
     sources: tuple[Source, ...]
     is_optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PackedPart:
+    """Some output columns of a loaded LINEAR: those from `first_column` on."""
+
+    weight: "PackedWeight"
+    first_column: int
+
+
+LoadedParameter: TypeAlias = "tuple[PackedPart, ...] | NDArray[np.float32]"
+"""A LINEAR is its parts, in column order; a VECTOR is float32 [N]."""

@@ -1,0 +1,166 @@
+"""From facts and names to the list of parameters, checked against the tensors of the checkpoint."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from headrace.core.errors import ModelLoadError, UnsupportedModelError
+from headrace.modeling.models.names import TensorNames
+from headrace.modeling.spec import ModelSpec
+from headrace.modeling.weights.parameters import ParameterKind, ParameterSpec, Source, Transform
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One tensor that a parameter is made of, without its suffix, and how many rows it must have."""
+
+    name: str
+    rows: int
+    transform: Transform = Transform.NONE
+    num_heads: int = 0
+
+
+class ParameterList:
+    """Builds the parameters of one checkpoint. Every tensor is checked as it is named."""
+
+    def __init__(self, spec: ModelSpec, names: TensorNames, shapes: Shapes, origin: str) -> None:
+        self._spec = spec
+        self._names = names
+        self._shapes = shapes
+        self._origin = origin
+        self._prefix = self._find_prefix()
+
+    def build(self) -> tuple[ParameterSpec, ...]:
+        """All parameters: "embed", "layers.N.qkv", ..., "norm", "head" (absent when it is tied).
+
+        Raises ModelLoadError for a tensor that is missing or has the wrong shape, and
+        UnsupportedModelError for one inside a layer that the family does not have.
+        """
+        spec = self._spec
+        size = spec.hidden_size
+        found = [self._matrix("embed", [self._piece(self._names.embed, spec.vocab_size)], size)]
+        for layer in range(spec.num_layers):
+            found += self._layer(layer)
+        found.append(self._norm("norm", self._names.norm, size))
+        if not spec.has_tied_head:
+            head = next((n for n in self._names.heads if f"{n}.weight" in self._shapes), None)
+            name = self._names.heads[0] if head is None else head
+            found.append(self._matrix("head", [_Piece(name, spec.vocab_size)], size))
+        self._refuse_leftovers(found)
+        return tuple(found)
+
+    def _layer(self, layer: int) -> Iterator[ParameterSpec]:
+        spec, names = self._spec, self._names
+        ours, theirs = f"layers.{layer}.", names.layer.format(layer)
+        size = spec.hidden_size
+        heads_size = spec.num_heads * spec.head_size
+        yield self._norm(ours + "attention_norm", theirs + names.attention_norm, size)
+        qkv = self._qkv(theirs)
+        yield self._matrix(ours + "qkv", qkv, size)
+        if spec.has_qkv_bias:
+            yield self._bias(ours + "qkv", qkv)
+        if spec.has_qk_norm:
+            yield self._norm(ours + "q_norm", theirs + names.q_norm, spec.head_size)
+            yield self._norm(ours + "k_norm", theirs + names.k_norm, spec.head_size)
+        output = [self._piece(theirs + names.output, size)]
+        yield self._matrix(ours + "output", output, heads_size)
+        if spec.has_output_bias:
+            yield self._bias(ours + "output", output)
+        if spec.has_post_norms:
+            yield self._norm(ours + "attention_post_norm", theirs + names.attention_post_norm, size)
+        yield from self._mlp(ours, theirs)
+
+    def _mlp(self, ours: str, theirs: str) -> Iterator[ParameterSpec]:
+        spec, names = self._spec, self._names
+        size = spec.hidden_size
+        yield self._norm(ours + "mlp_norm", theirs + names.mlp_norm, size)
+        gate_up = self._gate_up(theirs)
+        down = [self._piece(theirs + names.down, size)]
+        yield self._matrix(ours + "gate_up", gate_up, size)
+        yield self._matrix(ours + "down", down, spec.intermediate_size)
+        if spec.has_mlp_bias:
+            yield self._bias(ours + "gate_up", gate_up)
+            yield self._bias(ours + "down", down)
+        if spec.has_post_norms:
+            yield self._norm(ours + "mlp_post_norm", theirs + names.mlp_post_norm, size)
+
+    def _qkv(self, theirs: str) -> list[_Piece]:
+        spec, names = self._spec, self._names
+        heads, kv_heads = spec.num_heads, spec.num_kv_heads
+        joined = self._piece(theirs + names.qkv, (heads + 2 * kv_heads) * spec.head_size)
+        if f"{joined.name}.weight" in self._shapes:
+            return [joined]
+        transform = names.query_key_transform
+        return [
+            self._piece(theirs + names.q, heads * spec.head_size, transform, heads),
+            self._piece(theirs + names.k, kv_heads * spec.head_size, transform, kv_heads),
+            self._piece(theirs + names.v, kv_heads * spec.head_size),
+        ]
+
+    def _gate_up(self, theirs: str) -> list[_Piece]:
+        size = self._spec.intermediate_size
+        gate = self._piece(theirs + self._names.gate, size)
+        joined = self._piece(theirs + self._names.gate_up, 2 * size)
+        if f"{gate.name}.weight" not in self._shapes and f"{joined.name}.weight" in self._shapes:
+            return [joined]
+        return [gate, self._piece(theirs + self._names.up, size)]
+
+    # ---- one parameter -------------------------------------------------------------------------
+
+    def _matrix(self, name: str, pieces: list[_Piece], num_inputs: int) -> ParameterSpec:
+        sources = tuple(
+            self._source(piece, ".weight", (piece.rows, num_inputs)) for piece in pieces
+        )
+        return ParameterSpec(name, ParameterKind.LINEAR, sources)
+
+    def _bias(self, name: str, pieces: list[_Piece]) -> ParameterSpec:
+        sources = tuple(self._source(piece, ".bias", (piece.rows,)) for piece in pieces)
+        return ParameterSpec(f"{name}.bias", ParameterKind.VECTOR, sources)
+
+    def _norm(self, name: str, tensor: str, size: int) -> ParameterSpec:
+        piece = self._piece(tensor, size, self._names.norm_transform)
+        return ParameterSpec(name, ParameterKind.VECTOR, (self._source(piece, ".weight", (size,)),))
+
+    def _piece(
+        self, name: str, rows: int, transform: Transform = Transform.NONE, num_heads: int = 0
+    ) -> _Piece:
+        return _Piece(self._prefix + name, rows, transform, num_heads)
+
+    def _source(self, piece: _Piece, suffix: str, shape: tuple[int, ...]) -> Source:
+        name = piece.name + suffix
+        found = self._shapes.get(name)
+        if found is None:
+            raise ModelLoadError(
+                f"{self._origin} lacks the tensor '{name}' that a {self._spec.family} model has."
+            )
+        if found != shape:
+            raise ModelLoadError(
+                f"{self._origin}: '{name}' has shape {list(found)}, but the model's sizes ask for "
+                f"{list(shape)}."
+            )
+        return Source(name, None, piece.transform, piece.num_heads)
+
+    # ---- the checkpoint as a whole -------------------------------------------------------------
+
+    def _find_prefix(self) -> str:
+        for prefix in self._names.prefixes:
+            if f"{prefix}{self._names.embed}.weight" in self._shapes:
+                return prefix
+        return self._names.prefixes[0]
+
+    def _refuse_leftovers(self, parameters: list[ParameterSpec]) -> None:
+        """A layer tensor that nothing reads means that the model computes something else."""
+        known = {source.name for parameter in parameters for source in parameter.sources}
+        before, after = (re.escape(part) for part in self._names.layer.split("{}"))
+        of_layer = re.compile(f"{re.escape(self._prefix)}{before}(\\d+){after}(.*)")
+        for name in self._shapes:
+            match = of_layer.fullmatch(name)
+            if match is None or name in known or match[2] in self._names.ignored:
+                continue
+            if int(match[1]) < self._spec.num_layers:
+                raise UnsupportedModelError(
+                    f"{self._origin}: the tensor '{name}' has no place in a {self._spec.family} "
+                    "model, so answers would be wrong."
+                )
