@@ -10,6 +10,8 @@
 namespace headrace {
 namespace {
 
+constexpr size_t kOverread = 64;  // bytes of one Vec
+
 void check(const KVLayout& layout) {
   if (layout.num_layers < 0 || layout.num_kv_heads < 1 || layout.head_size < 1 ||
       layout.block_size < 1) {
@@ -68,7 +70,7 @@ KVCache::KVCache(KVLayout layout) : layout_(std::move(layout)) {
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
     const int64_t blocks = layout_.num_blocks[static_cast<size_t>(group_of(layer))];
     if (blocks > std::numeric_limits<int64_t>::max() / block_bytes_) throw std::bad_alloc();
-    layers_.emplace_back(static_cast<size_t>(blocks * block_bytes_), true);
+    layers_.emplace_back(static_cast<size_t>(blocks * block_bytes_));
   }
 }
 

@@ -4,7 +4,8 @@
 // the cache's dtype. Keys lie in tiles of sixteen tokens with the tokens innermost, so that sixteen
 // scores are one Vec that adds up over D and nothing is summed across lanes; values lie as they are
 // read, a row of D per token. Memory is mapped at creation and touched only when written (untouched
-// blocks read as zeros).
+// blocks read as zeros). A Vec may be read from the start of any sixteen elements of a value row, also
+// past its end.
 #pragma once
 
 #include <cstddef>
