@@ -1,0 +1,65 @@
+// Linear layers with bf16 weights and bf16 rows on vdpbf16ps: pairs of inputs ascending, one chain
+// an output. Compiled once, for machines that have the instruction.
+#include "base/kernels.h"
+#include "gemm/tiles.h"
+
+namespace headrace::HR_ISA {
+namespace {
+
+template <int MR, int NP>
+HR_INLINE void run_tile(const TileJob& job, int64_t p, int row) {
+  const std::byte* panel = job.panels + p * job.layout.bytes;
+  const std::byte* x = job.x + row * job.x_stride;
+  __m512 acc[MR][NP];
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NP; ++n) acc[m][n] = _mm512_setzero_ps();
+  }
+  const int64_t pairs = (job.num_inputs + 1) / 2;
+  const int64_t whole = job.num_inputs / 2;
+  for (int64_t k = 0; k < pairs; ++k) {
+    __m512bh weight[NP];
+#pragma GCC unroll 4
+    for (int n = 0; n < NP; ++n) {
+      weight[n] = (__m512bh)_mm512_load_si512(panel + n * job.layout.bytes + k * kAlignment);
+    }
+    const uint32_t keep = k < whole ? 0xffffffffu : 0xffffu;  // an odd last input has no partner
+#pragma GCC unroll 16
+    for (int m = 0; m < MR; ++m) {
+      uint32_t two;
+      std::memcpy(&two, x + m * job.x_stride + 4 * k, 4);
+      const auto value = (__m512bh)_mm512_set1_epi32(static_cast<int32_t>(two & keep));
+#pragma GCC unroll 4
+      for (int n = 0; n < NP; ++n) acc[m][n] = _mm512_dpbf16_ps(acc[m][n], weight[n], value);
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NP; ++n) {
+      if (row + m < job.last_row) store_tile_row(job, p + n, row + m, {acc[m][n]});
+    }
+  }
+}
+
+template <int MR, int NP>
+void run(const TileJob& job) {
+  int64_t p = job.first_panel;
+  for (; p + NP <= job.last_panel; p += NP) {
+    for (int row = job.first_row; row < job.last_row; row += MR) run_tile<MR, NP>(job, p, row);
+  }
+  for (; p < job.last_panel; ++p) {
+    for (int row = job.first_row; row < job.last_row; row += MR) run_tile<MR, 1>(job, p, row);
+  }
+}
+
+constexpr TileChoice kTiles[] = {{1, run<1, 4>}, {2, run<2, 4>}, {4, run<4, 4>}, {6, run<6, 4>}};
+
+}  // namespace
+
+void linear_bf16(const LinearArgs& args, OpContext& context) {
+  run_tiles(args, context, kTiles, 4, 0.5f, 4);
+}
+
+}  // namespace headrace::HR_ISA

@@ -1,0 +1,157 @@
+// Linear layers with float weights and float32 rows: one chain of multiply-adds per output, inputs
+// ascending.
+#include "base/kernels.h"
+#include "gemm/linear.h"
+#include "gemm/tiles.h"
+
+namespace headrace::HR_ISA {
+namespace {
+
+// Two adjacent inputs of a bf16 panel: 16 words, the even input in the low half.
+struct Pair {
+  Vec even, odd;
+};
+
+#if defined(HR_ISA_AVX512)
+HR_INLINE Pair load_pair(const std::byte* p) {
+  const __m512i words = _mm512_load_si512(p);
+  return {{_mm512_castsi512_ps(_mm512_slli_epi32(words, 16))},
+          {_mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(-65536)))}};
+}
+#elif defined(HR_ISA_AVX2)
+HR_INLINE Pair load_pair(const std::byte* p) {
+  const __m256i lo = _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+  const __m256i hi = _mm256_load_si256(reinterpret_cast<const __m256i*>(p + 32));
+  const __m256i upper = _mm256_set1_epi32(-65536);
+  return {{_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)),
+           _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))},
+          {_mm256_castsi256_ps(_mm256_and_si256(lo, upper)),
+           _mm256_castsi256_ps(_mm256_and_si256(hi, upper))}};
+}
+#else
+HR_INLINE Pair load_pair(const std::byte* p) {
+  uint32_t words[16];
+  std::memcpy(words, p, sizeof(words));
+  Pair pair;
+  for (int i = 0; i < 16; ++i) {
+    pair.even.v[i] = std::bit_cast<float>(words[i] << 16);
+    pair.odd.v[i] = std::bit_cast<float>(words[i] & 0xffff0000u);
+  }
+  return pair;
+}
+#endif
+
+// Sixteen outputs' weights of input k.
+template <WeightFormat kFormat>
+HR_INLINE Vec load_weight(const std::byte* panel, int64_t k) {
+  if constexpr (kFormat == WeightFormat::kF32) {
+    return load(reinterpret_cast<const float*>(panel) + k * kPanel);
+  } else {
+    return load_f16(reinterpret_cast<const uint16_t*>(panel) + k * kPanel);
+  }
+}
+
+template <int MR, int NP>
+HR_INLINE void add_products(const Vec (&weight)[NP], const float* x, int64_t stride,
+                            Vec (&acc)[MR][NP]) {
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) {
+    const Vec value = splat(x[m * stride]);
+#pragma GCC unroll 4
+    for (int n = 0; n < NP; ++n) acc[m][n] = fma(weight[n], value, acc[m][n]);
+  }
+}
+
+// MR rows from `row` on times NP panels from `p` on.
+template <WeightFormat kFormat, int MR, int NP>
+HR_INLINE void run_tile(const TileJob& job, int64_t p, int row) {
+  const std::byte* panel = job.panels + p * job.layout.bytes;
+  const int64_t stride = job.x_stride / static_cast<int64_t>(sizeof(float));
+  const float* x = reinterpret_cast<const float*>(job.x + row * job.x_stride);
+  const int64_t num_inputs = job.num_inputs;
+  Vec acc[MR][NP];
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NP; ++n) acc[m][n] = zero();
+  }
+  if constexpr (kFormat == WeightFormat::kBF16) {
+    for (int64_t k = 0; k < num_inputs; k += 2) {
+      Vec even[NP], odd[NP];
+#pragma GCC unroll 4
+      for (int n = 0; n < NP; ++n) {
+        const Pair pair = load_pair(panel + n * job.layout.bytes + k / 2 * kAlignment);
+        even[n] = pair.even;
+        odd[n] = pair.odd;
+      }
+      add_products<MR, NP>(even, x + k, stride, acc);
+      if (k + 1 < num_inputs) add_products<MR, NP>(odd, x + k + 1, stride, acc);
+    }
+  } else {
+    for (int64_t k = 0; k < num_inputs; ++k) {
+      Vec weight[NP];
+#pragma GCC unroll 4
+      for (int n = 0; n < NP; ++n)
+        weight[n] = load_weight<kFormat>(panel + n * job.layout.bytes, k);
+      add_products<MR, NP>(weight, x + k, stride, acc);
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) {
+#pragma GCC unroll 4
+    for (int n = 0; n < NP; ++n) {
+      if (row + m < job.last_row) store_tile_row(job, p + n, row + m, acc[m][n]);
+    }
+  }
+}
+
+template <WeightFormat kFormat, int MR, int NP>
+void run(const TileJob& job) {
+  int64_t p = job.first_panel;
+  for (; p + NP <= job.last_panel; p += NP) {
+    for (int row = job.first_row; row < job.last_row; row += MR) {
+      run_tile<kFormat, MR, NP>(job, p, row);
+    }
+  }
+  for (; p < job.last_panel; ++p) {
+    for (int row = job.first_row; row < job.last_row; row += MR) {
+      run_tile<kFormat, MR, 1>(job, p, row);
+    }
+  }
+}
+
+// Panels at once: as many accumulators as registers allow.
+#if defined(HR_ISA_AVX512)
+inline constexpr int64_t kPanelsAtOnce = 4;
+#define HR_TILES(F)                                                              \
+  {                                                                              \
+    {1, run<F, 1, 4>}, {2, run<F, 2, 4>}, {4, run<F, 4, 4>}, { 6, run<F, 6, 4> } \
+  }
+#else
+inline constexpr int64_t kPanelsAtOnce = 2;
+#define HR_TILES(F)                                           \
+  {                                                           \
+    {1, run<F, 1, 2>}, {2, run<F, 2, 2>}, { 3, run<F, 3, 2> } \
+  }
+#endif
+
+constexpr TileChoice kF32[] = HR_TILES(WeightFormat::kF32);
+constexpr TileChoice kF16[] = HR_TILES(WeightFormat::kF16);
+constexpr TileChoice kBF16[] = HR_TILES(WeightFormat::kBF16);
+constexpr int kHeights = sizeof(kF32) / sizeof(kF32[0]);
+constexpr float kOverhead = 0.5f;
+
+}  // namespace
+
+void linear_dense(const LinearArgs& args, OpContext& context) {
+  switch (args.weight.format) {
+    case WeightFormat::kBF16:
+      return run_tiles(args, context, kBF16, kHeights, kOverhead, kPanelsAtOnce);
+    case WeightFormat::kF16:
+      return run_tiles(args, context, kF16, kHeights, kOverhead, kPanelsAtOnce);
+    default:
+      return run_tiles(args, context, kF32, kHeights, kOverhead, kPanelsAtOnce);
+  }
+}
+
+}  // namespace headrace::HR_ISA

@@ -1,0 +1,114 @@
+// Integer dot products of one group of 32 inputs: a panel of 16 outputs times MR rows, with AVX2.
+//
+// vpmaddubsw adds two products of an unsigned weight and a signed code into 16 bits. A nibble times
+// a code is at most 15 * 128, so eight quads fit without saturation: 8 * 2 * 15 * 128 = 30,720.
+// Codes of 8 bits are multiplied as two nibbles.
+#pragma once
+
+#include <immintrin.h>
+
+#include "base/simd.h"
+
+namespace headrace::HR_ISA {
+
+struct IntVec {
+  __m256i lo, hi;
+};
+
+HR_INLINE IntVec splat_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+HR_INLINE Vec to_float(IntVec a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+
+HR_INLINE __m256i broadcast_quad(const Q8Group* row, int quad) {
+  int32_t four;
+  std::memcpy(&four, row->codes + 4 * quad, 4);
+  return _mm256_set1_epi32(four);
+}
+
+HR_INLINE const Q8Group* row_at(const Q8Group* first, int64_t stride, int row) {
+  return reinterpret_cast<const Q8Group*>(reinterpret_cast<const std::byte*>(first) + row * stride);
+}
+
+HR_INLINE __m256i load_codes(const std::byte* p) {
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(p));
+}
+
+// One half of a panel, 8 outputs.
+template <int MR>
+HR_INLINE void dot_w4_half(const std::byte* codes, const Q8Group* x, int64_t stride,
+                           __m256i (&sum)[MR]) {
+  const __m256i low = _mm256_set1_epi8(15);
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) sum[m] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m256i pair = load_codes(codes + 64 * i);
+    const __m256i even = _mm256_and_si256(pair, low);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi16(pair, 4), low);
+#pragma GCC unroll 16
+    for (int m = 0; m < MR; ++m) {
+      const Q8Group* row = row_at(x, stride, m);
+      sum[m] = _mm256_add_epi16(sum[m], _mm256_maddubs_epi16(even, broadcast_quad(row, 2 * i)));
+      sum[m] = _mm256_add_epi16(sum[m], _mm256_maddubs_epi16(odd, broadcast_quad(row, 2 * i + 1)));
+    }
+  }
+}
+
+template <int MR>
+HR_INLINE void dot_w4(const std::byte* codes, const Q8Group* x, int64_t stride, IntVec (&dot)[MR]) {
+  const __m256i ones = _mm256_set1_epi16(1);
+  __m256i sum[MR];
+  dot_w4_half<MR>(codes, x, stride, sum);
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m)
+    dot[m].lo = _mm256_add_epi32(dot[m].lo, _mm256_madd_epi16(sum[m], ones));
+  dot_w4_half<MR>(codes + 32, x, stride, sum);
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m)
+    dot[m].hi = _mm256_add_epi32(dot[m].hi, _mm256_madd_epi16(sum[m], ones));
+}
+
+// 16 inputs of 8-bit codes, 8 outputs.
+template <int kHalf, int MR>
+HR_INLINE void dot_w8_half(const std::byte* codes, const Q8Group* x, int64_t stride,
+                           __m256i (&dot)[MR]) {
+  const __m256i low = _mm256_set1_epi8(15);
+  __m256i fine[MR], coarse[MR];
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) fine[m] = coarse[m] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+  for (int quad = 4 * kHalf; quad < 4 * kHalf + 4; ++quad) {
+    const __m256i weight = load_codes(codes + 64 * quad);
+    const __m256i lower = _mm256_and_si256(weight, low);
+    const __m256i upper = _mm256_and_si256(_mm256_srli_epi16(weight, 4), low);
+#pragma GCC unroll 16
+    for (int m = 0; m < MR; ++m) {
+      const __m256i four = broadcast_quad(row_at(x, stride, m), quad);
+      fine[m] = _mm256_add_epi16(fine[m], _mm256_maddubs_epi16(lower, four));
+      coarse[m] = _mm256_add_epi16(coarse[m], _mm256_maddubs_epi16(upper, four));
+    }
+  }
+  const __m256i ones = _mm256_set1_epi16(1), sixteens = _mm256_set1_epi16(16);
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) {
+    dot[m] = _mm256_add_epi32(dot[m], _mm256_madd_epi16(fine[m], ones));
+    dot[m] = _mm256_add_epi32(dot[m], _mm256_madd_epi16(coarse[m], sixteens));
+  }
+}
+
+template <int kHalf, int MR>
+HR_INLINE void dot_w8(const std::byte* codes, const Q8Group* x, int64_t stride, IntVec (&dot)[MR]) {
+  __m256i part[MR];
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) part[m] = dot[m].lo;
+  dot_w8_half<kHalf, MR>(codes, x, stride, part);
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) {
+    dot[m].lo = part[m];
+    part[m] = dot[m].hi;
+  }
+  dot_w8_half<kHalf, MR>(codes + 32, x, stride, part);
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) dot[m].hi = part[m];
+}
+
+}  // namespace headrace::HR_ISA

@@ -1,0 +1,125 @@
+// How a linear is cut into work: panels of outputs times blocks of rows. Shared by all weight
+// formats.
+#pragma once
+
+#include <cmath>
+
+#include "base/kernels.h"
+#include "base/simd.h"
+#include "gemm/panels.h"
+
+namespace headrace::HR_ISA {
+
+// All that a micro-kernel needs. It computes panels [first_panel, last_panel) for rows [first_row,
+// last_row), last_row - first_row rounded up to its own tile height (the rows past the end are
+// slack and not stored).
+struct TileJob {
+  const std::byte* panels;
+  PanelLayout layout;
+  bool has_mins;
+  int32_t offset;
+  int64_t num_outputs, num_inputs;
+  const std::byte* x;
+  int64_t x_stride;
+  std::byte* out;  // at first_column
+  int64_t out_stride;
+  const float* bias;
+  bool accumulate;
+  float unit;  // 2^-exponent of the weight
+  float scale;
+  int64_t first_panel, last_panel;
+  int first_row, last_row;
+};
+
+using TileKernel = void (*)(const TileJob&);
+
+// A micro-kernel of some height, and how its cost grows: rows + overhead per tile.
+struct TileChoice {
+  int height;
+  TileKernel kernel;
+};
+
+// ((acc * unit + bias) * scale) stored, or added to what is there.
+HR_INLINE void store_tile_row(const TileJob& job, int64_t panel, int row, Vec acc) {
+  const int64_t first = panel * kPanel;
+  float* out = reinterpret_cast<float*>(job.out + row * job.out_stride) + first;
+  acc = acc * splat(job.unit);
+  const int64_t rest = job.num_outputs - first;
+  if (rest >= kPanel) {
+    if (job.bias != nullptr) acc = acc + load(job.bias + first);
+    acc = acc * splat(job.scale);
+    store(out, job.accumulate ? load(out) + acc : acc);
+    return;
+  }
+  const Mask mask = first_lanes(static_cast<int>(rest));
+  if (job.bias != nullptr) acc = acc + load(job.bias + first, mask);
+  acc = acc * splat(job.scale);
+  store(out, job.accumulate ? load(out, mask) + acc : acc, mask);
+}
+
+HR_INLINE void prefetch(const std::byte* p) { __builtin_prefetch(p, 0, 3); }
+
+// The height that wastes least: every tile costs its rows and about `overhead` rows of unpacking.
+HR_INLINE const TileChoice& choose_tile(const TileChoice* choices, int count, int rows,
+                                        float overhead) {
+  int best = 0;
+  float least = 0.0f;
+  for (int i = 0; i < count; ++i) {
+    const int tiles = (rows + choices[i].height - 1) / choices[i].height;
+    const float cost =
+        static_cast<float>(tiles) * (static_cast<float>(choices[i].height) + overhead);
+    if (i == 0 || cost < least) {
+      best = i;
+      least = cost;
+    }
+  }
+  return choices[best];
+}
+
+// Rows of one block: as many as keep the operand in half of a small L2, in whole tiles of the
+// tallest kind.
+inline constexpr int64_t kBlockBytes = 256 * 1024;
+
+// Cuts the linear into items and runs them; items are `panels_at_once` panels or a multiple of it.
+HR_INLINE void run_tiles(const LinearArgs& args, OpContext& context, const TileChoice* choices,
+                         int count, float overhead, int64_t panels_at_once = 1) {
+  const int rows = context.rows(args.x.rows);
+  if (rows == 0) return;
+  const PackedWeight& weight = args.weight;
+  TileJob job{};
+  job.panels = weight.data + kWeightHeader;
+  job.layout = panel_layout(weight.format, weight.num_inputs, weight.has_mins);
+  job.has_mins = weight.has_mins;
+  job.offset = weight.offset;
+  job.num_outputs = weight.num_outputs;
+  job.num_inputs = weight.num_inputs;
+  job.x = args.x.data;
+  job.x_stride = args.x.stride;
+  job.out = args.out.data + args.first_column * static_cast<int64_t>(sizeof(float));
+  job.out_stride = args.out.stride;
+  job.bias = args.bias;
+  job.accumulate = args.accumulate;
+  job.unit = std::ldexp(1.0f, -reinterpret_cast<const WeightHeader*>(weight.data)->exponent);
+  job.scale = args.scale;
+
+  const int tallest = choices[count - 1].height;
+  const int64_t fitting = kBlockBytes / args.x.stride / tallest;
+  const int64_t block = (fitting < 1 ? 1 : fitting) * tallest;
+  const int64_t blocks = (rows + block - 1) / block;
+  const int64_t panels = num_panels(weight.num_outputs);
+  const int64_t wanted =
+      (8 * context.pool.num_threads() + blocks - 1) / blocks;  // items per row block
+  const int64_t even = panels / wanted < 1 ? 1 : panels / wanted;
+  const int64_t step = round_up(even, panels_at_once);
+  const int64_t steps = (panels + step - 1) / step;
+  context.pool.parallel_for(blocks * steps, [&](int64_t item, int) {
+    TileJob part = job;
+    part.first_row = static_cast<int>(item / steps * block);
+    part.last_row = static_cast<int>(part.first_row + block < rows ? part.first_row + block : rows);
+    part.first_panel = item % steps * step;
+    part.last_panel = part.first_panel + step < panels ? part.first_panel + step : panels;
+    choose_tile(choices, count, part.last_row - part.first_row, overhead).kernel(part);
+  });
+}
+
+}  // namespace headrace::HR_ISA
