@@ -80,3 +80,8 @@ def _xdg(name: str, fallback: str) -> Path:
     if base is None or not base.is_absolute():
         base = Path.home() / fallback
     return base / "headrace"
+
+
+def set_default(name: str, value: str) -> None:
+    """Set a variable for this process and its libraries, unless the operator has set it."""
+    os.environ.setdefault(name, value)

@@ -200,9 +200,9 @@ class _Reader:
             # A part may begin with a space, in vocabularies that are not byte-level.
             cut = merge.find(" ", 1)
             left, right = ids.get(merge[:cut]), ids.get(merge[cut + 1 :])
-            if cut > 0 and left is not None and right is not None:
-                if merge[:cut] + merge[cut + 1 :] in ids:
-                    merges.append((left, right))
+            whole = merge[:cut] + merge[cut + 1 :]
+            if cut > 0 and left is not None and right is not None and whole in ids:
+                merges.append((left, right))
         return merges
 
     def _list(self, name: str, kind: Any, *, required: bool = True) -> list[Any]:

@@ -59,9 +59,7 @@ _DIGIT_GPT2: Final = PreTokenizer((r"\p{N}", _GPT2))
 _GPT2_RULE: Final = PreTokenizer((_GPT2,))
 _LLAMA3_RULE: Final = PreTokenizer((_LLAMA3,), ignores_merges=True, adds_bos=True)
 _QWEN2_RULE: Final = PreTokenizer((_QWEN2,), composes=True)
-_DEFAULT_RULE: Final = PreTokenizer(
-    (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")
-)
+_DEFAULT_RULE: Final = PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"))
 
 PRE_TOKENIZERS: Final[dict[str, PreTokenizer]] = {
     "default": _DEFAULT_RULE,

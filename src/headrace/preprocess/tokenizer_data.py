@@ -85,7 +85,7 @@ def assemble(data: TokenizerData) -> tokenizers.Tokenizer:
     try:
         return _assemble(data)
     # The library raises bare Exception for whatever its Rust side refuses.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         raise ModelLoadError(
             f"The tokenizer of {data.facts.source} cannot be used: {error}"
         ) from error

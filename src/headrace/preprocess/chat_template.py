@@ -1,0 +1,219 @@
+"""Messages → prompt text, with the model's own Jinja template, as Hugging Face renders it.
+
+The environment is the one that templates are written for: blocks trimmed, `break` and `continue`,
+`raise_exception`, `strftime_now`, a `tojson` that keeps Unicode and HTML as they are, and
+`{% generation %}`, which marks training data and means nothing here. A template comes with a model from
+anywhere, so it runs in Jinja's immutable sandbox, and what it can build is bounded.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from jinja2 import TemplateError, TemplateSyntaxError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+
+from headrace.core.clock import Clock
+from headrace.core.errors import BadRequestError, ConfigError
+from headrace.preprocess.special_text import free_mark
+
+#: Characters that one prompt may have. A body has at most 16 MiB by default, and templates add little.
+MAX_OUTPUT: Final = 64 * 1024 * 1024
+#: Numbers that all `range` calls of one rendering may give; real templates need a few dozen.
+MAX_RANGE_TOTAL: Final = 1_000_000
+#: Elements of what a multiplication may repeat a text or list to.
+MAX_REPEATED: Final = 1_000_000
+
+#: The turn marks of ChatML, for a model that has the tokens and no template.
+CHATML: Final = (
+    "{%- for message in messages -%}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"
+)
+
+#: Whatever a template's expressions can raise when the messages are not what it expects.
+_RENDER_ERRORS: Final = (
+    TemplateError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    AssertionError,
+)
+_RESERVED: Final = frozenset({"messages", "tools", "raise_exception", "strftime_now", "range"})
+
+
+class ChatTemplate:
+    """One compiled template. Safe to use from several threads.
+
+    `special` gives `bos_token` and the like to the template; those that the model lacks are left out.
+    """
+
+    def __init__(self, source: str, special: Mapping[str, str | None], clock: Clock) -> None:
+        environment = _Environment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+        )
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _raise_exception
+        environment.globals["strftime_now"] = _strftime(clock)
+        try:
+            self._template = environment.from_string(source)
+        except (TemplateSyntaxError, RecursionError) as error:
+            raise ConfigError(f"The chat template cannot be compiled: {error}.") from error
+        self._special = {name: text for name, text in special.items() if text is not None}
+        self.knows_developer: Final = "developer" in source
+
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        extra: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt. Raises BadRequestError for messages that the template refuses or cannot render.
+
+        With `continue_final_message` the prompt ends with the last message's text, for the model to go on.
+        """
+        if continue_final_message:
+            messages, mark = _mark_end(messages)
+            rendered = self.render(messages, tools=tools, add_generation_prompt=False, extra=extra)
+            return _cut_at(rendered, mark)
+        extra = extra or {}
+        if taken := _RESERVED & extra.keys():
+            raise BadRequestError(
+                f"'chat_template_kwargs' must not set '{min(taken)}'.", param="chat_template_kwargs"
+            )
+        values = {
+            **self._special,
+            **extra,
+            "messages": messages,
+            "tools": tools or None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+            "range": _BoundedRange(),
+        }
+        pieces: list[str] = []
+        size = 0
+        try:
+            for piece in self._template.generate(values):
+                size += len(piece)
+                if size > MAX_OUTPUT:
+                    raise SecurityError(f"it writes more than {MAX_OUTPUT} characters")
+                pieces.append(piece)
+        except _RENDER_ERRORS as error:
+            raise BadRequestError(
+                f"The model's chat template cannot render these messages: {_reason(error)}.",
+                param="messages",
+            ) from error
+        return "".join(pieces)
+
+
+def choose_template(
+    templates: Mapping[str, str], *, has_chatml: bool, with_tools: bool
+) -> str | None:
+    """The source to use of those that a model brings; ChatML where it has the tokens and no template."""
+    if with_tools and "tool_use" in templates:
+        return templates["tool_use"]
+    if "default" in templates:
+        return templates["default"]
+    return CHATML if has_chatml else None
+
+
+class _Environment(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, with `*` and `**` bounded: the rest grows with the input only."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**" and not (abs(left) <= 1_000_000 and abs(right) <= 16):
+            raise SecurityError("it raises to too high a power")
+        for repeated, times in ((left, right), (right, left)):
+            if isinstance(repeated, str | list | tuple) and len(repeated) * times > MAX_REPEATED:
+                raise SecurityError(f"it repeats a text to more than {MAX_REPEATED} characters")
+        return super().call_binop(context, operator, left, right)
+
+
+class _BoundedRange:
+    """`range` with a budget over all calls of one rendering, so that nested loops end too."""
+
+    def __init__(self) -> None:
+        self._left = MAX_RANGE_TOTAL
+
+    def __call__(self, *bounds: int) -> range:
+        numbers = range(*bounds)
+        # `len` of a huge range overflows, which is a refusal as well.
+        self._left -= len(numbers)
+        if self._left < 0:
+            raise SecurityError(f"it loops over more than {MAX_RANGE_TOTAL} numbers")
+        return numbers
+
+
+class _Generation(Extension):
+    """`{% generation %} … {% endgeneration %}`: the body, unchanged."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _raise_exception(message: object) -> None:
+    raise TemplateError(str(message))
+
+
+def _strftime(clock: Clock) -> Callable[[str], str]:
+    def strftime_now(pattern: str) -> str:
+        # Local time without a zone, as Hugging Face has it.
+        return datetime.fromtimestamp(clock.wall()).strftime(pattern)
+
+    return strftime_now
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).strip().rstrip(".") or type(error).__name__
+
+
+def _mark_end(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    """The messages with a mark and a space behind the last one's text, and the mark."""
+    content = messages[-1].get("content") if messages else None
+    mark = free_mark(messages)
+    if not isinstance(content, str) or not content.strip() or mark is None:
+        raise BadRequestError(
+            "'continue_final_message' needs a last message with text.",
+            param="continue_final_message",
+        )
+    return [*messages[:-1], {**messages[-1], "content": f"{content}{mark} "}], mark
+
+
+def _cut_at(text: str, mark: str) -> str:
+    """What is before the mark; without trailing space where the template trims messages."""
+    place = text.rfind(mark)
+    if place < 0:
+        raise BadRequestError(
+            "'continue_final_message' cannot be used: the chat template does not write out the last "
+            "message.",
+            param="continue_final_message",
+        )
+    is_kept = text.startswith(f"{mark} ", place)
+    return text[:place] if is_kept else text[:place].rstrip()

@@ -1,0 +1,216 @@
+"""Text ↔ token ids.
+
+Special tokens in the text of `encode` become the tokens they name, as Hugging Face's tokenizers and
+llama.cpp's server have it: a raw prompt may contain them. In chat messages only those that the template
+writes do; `preprocess.prepare` marks the others and `encode_marked` reads them as plain text.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from headrace.config import env
+from headrace.core.errors import BadRequestError, ModelLoadError
+from headrace.preprocess.special_text import SpecialTokens
+from headrace.preprocess.spelling import TokenBytes, spell
+from headrace.preprocess.tokenizer_cache import cache_path, read_cached, write_cached
+from headrace.preprocess.tokenizer_data import TokenizerData, TokenizerFacts, assemble
+
+#: Files of a model directory that the tokenizer depends on.
+_DIRECTORY_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "generation_config.json",
+    "config.json",
+    "chat_template.json",
+    "chat_template.jinja",
+    "additional_chat_templates",
+)
+
+
+class Tokenizer(Protocol):
+    """What the server needs of a tokenizer. Safe to use from several threads."""
+
+    @property
+    def facts(self) -> TokenizerFacts: ...
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id it can give."""
+        ...
+
+    @property
+    def text_bytes(self) -> Mapping[int, bytes]:
+        """Bytes of each token in the output; special tokens have none."""
+        ...
+
+    @property
+    def all_bytes(self) -> Mapping[int, bytes]:
+        """Bytes of each token; special tokens are spelt out."""
+        ...
+
+    @property
+    def special_tokens(self) -> SpecialTokens: ...
+
+    def encode(self, text: str, *, add_special: bool = True) -> list[int]:
+        """Token ids; `add_special` puts the model's own marks around them."""
+        ...
+
+    def encode_marked(self, text: str, mark: str, *, add_special: bool = True) -> list[int]:
+        """As `encode`, but special tokens that hold `mark` are plain text, and marks are dropped."""
+        ...
+
+    def decode(self, token_ids: Iterable[int], *, skip_special: bool = True) -> str:
+        """The text of a whole sequence; bytes that are no UTF-8 become U+FFFD."""
+        ...
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token, given as the vocabulary writes it."""
+        ...
+
+
+class TextTokenizer:
+    """The `Tokenizer` over the `tokenizers` library."""
+
+    def __init__(self, data: TokenizerData) -> None:
+        self._facts = data.facts
+        self._core = assemble(data)
+        self._size = max(
+            self._core.get_vocab_size(with_added_tokens=True),
+            1 + max((token.id for token in data.facts.added), default=-1),
+        )
+        self._special = {token.id: token.content for token in data.facts.added if token.special}
+        self._text_bytes = TokenBytes(self._spell_text)
+        self._all_bytes = TokenBytes(self._spell)
+
+    @property
+    def facts(self) -> TokenizerFacts:
+        return self._facts
+
+    @property
+    def vocab_size(self) -> int:
+        return self._size
+
+    @property
+    def text_bytes(self) -> Mapping[int, bytes]:
+        return self._text_bytes
+
+    @property
+    def all_bytes(self) -> Mapping[int, bytes]:
+        return self._all_bytes
+
+    @cached_property
+    def special_tokens(self) -> SpecialTokens:
+        return SpecialTokens(self._special.values())
+
+    def encode(self, text: str, *, add_special: bool = True) -> list[int]:
+        """See `Tokenizer.encode`. Raises BadRequestError for text that is not Unicode."""
+        ids = self._encode(text)
+        return [*self._facts.prefix_ids, *ids, *self._facts.suffix_ids] if add_special else ids
+
+    def encode_marked(self, text: str, mark: str, *, add_special: bool = True) -> list[int]:
+        ids: list[int] = []
+        for piece in self._pieces_around_special(text):
+            ids += (
+                self._encode_plain(piece.replace(mark, ""))
+                if mark in piece
+                else self._encode(piece)
+            )
+        return [*self._facts.prefix_ids, *ids, *self._facts.suffix_ids] if add_special else ids
+
+    def decode(self, token_ids: Iterable[int], *, skip_special: bool = True) -> str:
+        table = self._text_bytes if skip_special else self._all_bytes
+        spelt = b"".join(map(table.__getitem__, token_ids))
+        if self._facts.strips_space:
+            spelt = spelt.removeprefix(b" ")
+        return spelt.decode("utf-8", "replace")
+
+    def id_of(self, token: str) -> int | None:
+        return self._core.token_to_id(token)
+
+    def _encode(self, text: str) -> list[int]:
+        try:
+            # `encode` holds the interpreter's lock for as long as it runs; the batch call lets it go.
+            return self._core.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        except TypeError as error:
+            raise BadRequestError(
+                "The text holds a surrogate, which is not a character."
+            ) from error
+
+    def _encode_plain(self, text: str) -> list[int]:
+        """Ids without looking for added tokens: normalise, cut into pieces, merge."""
+        core = self._core
+        if core.normalizer is not None:
+            text = core.normalizer.normalize_str(text)
+        pieces = [text]
+        if core.pre_tokenizer is not None:
+            pieces = [piece for piece, _ in core.pre_tokenizer.pre_tokenize_str(text)]
+        return [token.id for piece in pieces for token in core.model.tokenize(piece)]
+
+    def _pieces_around_special(self, text: str) -> Iterable[str]:
+        """The text cut before and behind every special token."""
+        done = 0
+        while found := self.special_tokens.find(text, done):
+            start, end = found
+            if start > done:
+                yield text[done:start]
+            yield text[start:end]
+            done = end
+        if done < len(text):
+            yield text[done:]
+
+    def _spell(self, token_id: int) -> bytes:
+        special = self._special.get(token_id)
+        if special is not None:
+            return special.encode()
+        token = self._core.id_to_token(token_id) if 0 <= token_id < self._size else None
+        return b"" if token is None else spell(token, self._facts.spelling)
+
+    def _spell_text(self, token_id: int) -> bytes:
+        return b"" if token_id in self._special else self._all_bytes[token_id]
+
+
+def load_tokenizer(path: Path | str, *, cache: Path | None = None) -> TextTokenizer:
+    """The tokenizer of a GGUF file or a Hugging Face directory.
+
+    `cache` is the folder of fast-loading forms; None takes the one in the user's cache. A cache that
+    cannot be read or written costs time and nothing else. Raises ModelLoadError.
+    """
+    # One text is one piece of work on one of our own threads; the library must not start its own.
+    env.set_default("TOKENIZERS_PARALLELISM", "false")
+    path = Path(path)
+    folder = env.cache_home() / "tokenizers" if cache is None else cache
+    place = cache_path(folder, _sources(path))
+    cached = read_cached(place)
+    if cached is not None:
+        try:
+            return TextTokenizer(cached)
+        except ModelLoadError:
+            place.unlink(missing_ok=True)
+    data = read_tokenizer(path)
+    tokenizer = TextTokenizer(data)
+    write_cached(place, data)
+    return tokenizer
+
+
+def read_tokenizer(path: Path) -> TokenizerData:
+    """The tokenizer as data, from its source. Readers are imported here: a cached start needs none."""
+    if path.is_dir():
+        from headrace.preprocess.directory_tokenizer import read_directory_tokenizer
+
+        return read_directory_tokenizer(path)
+    from headrace.modeling.weights.gguf import GGUFFile
+    from headrace.preprocess.gguf_tokenizer import read_gguf_tokenizer
+
+    return read_gguf_tokenizer(GGUFFile.open(path).metadata, str(path))
+
+
+def _sources(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    # A template file may change inside its folder without the folder's time changing.
+    return [path / name for name in _DIRECTORY_FILES] + sorted(
+        (path / "additional_chat_templates").glob("*.jinja")
+    )
