@@ -5,10 +5,12 @@ from contextlib import suppress
 from typing import Protocol
 
 from headrace.core.clock import Clock
+from headrace.core.errors import IntegrityError
 from headrace.core.events import TokenEvent
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
 from headrace.core.step import OutputKind, StepPlan, StepResult
+from headrace.engine.memory.events import KVEvent
 from headrace.engine.scheduler.scheduler import Scheduler
 
 
@@ -84,6 +86,18 @@ class Engine:
             with suppress(Exception):
                 self._executor.collect()
         return self._scheduler.fail_all(reason, self._clock.monotonic())
+
+    def take_kv_events(self) -> list[KVEvent]:
+        """Blocks stored and removed since the last call."""
+        return self._scheduler.take_kv_events()
+
+    def check_integrity(self) -> list[str]:
+        """What does not add up in the KV ledger; empty when all is well. O(blocks): call it when idle."""
+        try:
+            self._scheduler.check_integrity()
+        except IntegrityError as error:
+            return [str(error)]
+        return []
 
     def stats(self) -> EngineStats:
         """Gauges and totals now."""

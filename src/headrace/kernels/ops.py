@@ -192,6 +192,9 @@ class Backend(Protocol):
     """A device and its kernels: what stays while programs come and go."""
 
     name: str
+    isa: str
+    """Instruction set that its kernels use; part of the packed cache's key."""
+    num_threads: int
 
     def operand_dtype(self, weight: WeightFormat) -> DType:
         """The dtype that the input of a linear with this weight format must have."""

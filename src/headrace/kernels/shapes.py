@@ -157,6 +157,8 @@ class ShapeBackend:
     """Handles are shapes: a weight is its `WeightShape`, a vector its length."""
 
     name = "shapes"
+    isa = "none"
+    num_threads = 1
 
     def operand_dtype(self, weight: WeightFormat) -> DType:
         """As the reference: Q8 for quantised weights, else F32."""

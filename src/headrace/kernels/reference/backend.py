@@ -103,6 +103,8 @@ class ReferenceBackend:
     """
 
     name = "reference"
+    isa = "numpy"
+    num_threads = 1
 
     def __init__(self, *, exact: bool = True) -> None:
         self._exact = exact
