@@ -116,15 +116,20 @@ class EngineClient:
 
     # -- requests -----------------------------------------------------------------------------------
 
-    def submit(self, request: Request) -> EventStream:
-        """Hand a request to the engine. Raises UnavailableError while there is none."""
+    def submit(self, *requests: Request) -> EventStream:
+        """Hand requests to the engine; their events come in one stream.
+
+        Raises UnavailableError while there is no engine, and then none was taken.
+        """
         if not self._is_ready:
             raise UnavailableError(self.unready_reason or "The engine is not ready.")
         if not self._streams:
             self._last_progress = self._clock.monotonic()
-        stream = EventStream(request.request_id, request.n, self._close_stream)
-        self._send(Submit(request))
-        self._streams[request.request_id] = stream
+        keys = [(r.request_id, index) for r in requests for index in range(r.n)]
+        stream = EventStream(keys, self._cancel_sequence)
+        for request in requests:
+            self._send(Submit(request))
+            self._streams[request.request_id] = stream
         return stream
 
     def cancel(self, request_id: str, index: int | None = None) -> None:
@@ -136,7 +141,7 @@ class EngineClient:
         """End every open request now, for those who read its events and in the engine."""
         for request_id, stream in tuple(self._streams.items()):
             stream.finish_all(reason)
-            self._close_stream(request_id)
+            self._cancel_sequence(request_id, None)
 
     # -- life ---------------------------------------------------------------------------------------
 
@@ -275,14 +280,18 @@ class EngineClient:
             if stream is None:
                 continue
             stream.push(event)
-            if stream.is_finished:
+            if event.finish is not None and not stream.has_open(event.request_id):
                 self._streams.pop(event.request_id, None)
         self._on_update(update)
 
-    def _close_stream(self, request_id: str) -> None:
-        stream = self._streams.pop(request_id, None)
-        if stream is not None:
-            self._send(Cancel(request_id))
+    def _cancel_sequence(self, request_id: str, index: int | None) -> None:
+        """The reader wants no more of a sequence, or of a whole request."""
+        stream = self._streams.get(request_id)
+        if stream is None:
+            return
+        self._send(Cancel(request_id, index))
+        if index is None or not stream.has_open(request_id):
+            del self._streams[request_id]
 
     def _send(self, message: ToEngine) -> None:
         if self._channel is None:

@@ -1,0 +1,236 @@
+"""Every metric there is: one table. Exposition, docs and the contract test read it.
+
+`vllm` lists the names under which vLLM (and the routers and dashboards made for it) knows the same
+number; they are served on `/metrics/vllm`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Prometheus types."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One family. Names are in base units; counters end in `_total`."""
+
+    name: str
+    kind: Kind
+    unit: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+    """Beside `model`, which every family has unless it is `server_wide`."""
+    buckets: tuple[float, ...] = ()
+    vllm: tuple[str, ...] = ()
+    server_wide: bool = False
+
+
+#: Seconds, from a fast first token on a small model to a long queue.
+LATENCY = (
+    0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+    1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0,
+)  # fmt: skip
+#: Seconds between tokens: fine where decoding happens, from 100 µs on.
+INTERVAL = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05,
+    0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0,
+)  # fmt: skip
+#: Seconds of a whole request.
+DURATION = (
+    0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0,
+    50.0, 60.0, 120.0, 240.0, 480.0, 960.0,
+)  # fmt: skip
+TOKENS = (
+    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10_000.0,
+    20_000.0, 50_000.0, 100_000.0,
+)  # fmt: skip
+STEP_TOKENS = (
+    1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0,
+)  # fmt: skip
+
+# Requests --------------------------------------------------------------------------------------
+REQUESTS_STARTED = Metric(
+    "headrace_requests_started_total", Kind.COUNTER, "sequences",
+    "Sequences handed to the engine (a request with n = 4 is four).",
+)  # fmt: skip
+REQUESTS_FINISHED = Metric(
+    "headrace_requests_finished_total", Kind.COUNTER, "sequences",
+    "Sequences that ended, by reason: stop, length, timeout, cancelled, error.",
+    ("reason",), vllm=("vllm:request_success_total",),
+)  # fmt: skip
+REQUESTS_REJECTED = Metric(
+    "headrace_requests_rejected_total", Kind.COUNTER, "requests",
+    "Requests that admission turned away, by reason: queue, tokens, loading, draining.",
+    ("reason",),
+)  # fmt: skip
+REQUESTS_RUNNING = Metric(
+    "headrace_requests_running", Kind.GAUGE, "sequences", "Sequences that take part in steps.",
+    vllm=("vllm:num_requests_running",),
+)  # fmt: skip
+REQUESTS_WAITING = Metric(
+    "headrace_requests_waiting", Kind.GAUGE, "sequences", "Sequences that wait for their first step.",
+    vllm=("vllm:num_requests_waiting",),
+)  # fmt: skip
+QUEUE_TOKENS = Metric(
+    "headrace_queue_tokens", Kind.GAUGE, "tokens", "Prompt tokens that wait and are not computed yet.",
+)  # fmt: skip
+QUEUE_OLDEST = Metric(
+    "headrace_queue_oldest_age_seconds", Kind.GAUGE, "seconds",
+    "How long the longest waiting sequence has waited.",
+)  # fmt: skip
+TTFT = Metric(
+    "headrace_time_to_first_token_seconds", Kind.HISTOGRAM, "seconds",
+    "From the arrival of a request to its first token, as the HTTP process sees it.",
+    buckets=LATENCY, vllm=("vllm:time_to_first_token_seconds",),
+)  # fmt: skip
+ITL = Metric(
+    "headrace_inter_token_latency_seconds", Kind.HISTOGRAM, "seconds",
+    "Between two tokens of one sequence, as the HTTP process sees it.",
+    buckets=INTERVAL,
+    vllm=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+)  # fmt: skip
+TPOT = Metric(
+    "headrace_request_time_per_output_token_seconds", Kind.HISTOGRAM, "seconds",
+    "Mean time between the tokens of one finished sequence.",
+    buckets=INTERVAL, vllm=("vllm:request_time_per_output_token_seconds",),
+)  # fmt: skip
+E2E = Metric(
+    "headrace_request_duration_seconds", Kind.HISTOGRAM, "seconds",
+    "From arrival to the last token of a sequence.",
+    buckets=DURATION, vllm=("vllm:e2e_request_latency_seconds",),
+)  # fmt: skip
+QUEUE_TIME = Metric(
+    "headrace_request_queue_seconds", Kind.HISTOGRAM, "seconds",
+    "From entering the engine's queue to the first step.",
+    buckets=DURATION, vllm=("vllm:request_queue_time_seconds",),
+)  # fmt: skip
+PREFILL_TIME = Metric(
+    "headrace_request_prefill_seconds", Kind.HISTOGRAM, "seconds",
+    "From the first step to the first token.",
+    buckets=DURATION, vllm=("vllm:request_prefill_time_seconds",),
+)  # fmt: skip
+DECODE_TIME = Metric(
+    "headrace_request_decode_seconds", Kind.HISTOGRAM, "seconds",
+    "From the first token to the last.",
+    buckets=DURATION, vllm=("vllm:request_decode_time_seconds",),
+)  # fmt: skip
+INFERENCE_TIME = Metric(
+    "headrace_request_inference_seconds", Kind.HISTOGRAM, "seconds",
+    "From the first step to the last token.",
+    buckets=DURATION, vllm=("vllm:request_inference_time_seconds",),
+)  # fmt: skip
+REQUEST_PROMPT_TOKENS = Metric(
+    "headrace_request_prompt_tokens", Kind.HISTOGRAM, "tokens", "Prompt tokens of a finished sequence.",
+    buckets=TOKENS, vllm=("vllm:request_prompt_tokens",),
+)  # fmt: skip
+REQUEST_GENERATION_TOKENS = Metric(
+    "headrace_request_generation_tokens", Kind.HISTOGRAM, "tokens",
+    "Output tokens of a finished sequence.",
+    buckets=TOKENS, vllm=("vllm:request_generation_tokens",),
+)  # fmt: skip
+
+# Engine ----------------------------------------------------------------------------------------
+PROMPT_TOKENS = Metric(
+    "headrace_prompt_tokens_total", Kind.COUNTER, "tokens",
+    "Prompt tokens of admitted sequences, cached ones included.",
+    vllm=("vllm:prompt_tokens_total", "vllm:prefix_cache_queries_total",
+          "vllm:gpu_prefix_cache_queries_total"),
+)  # fmt: skip
+CACHED_TOKENS = Metric(
+    "headrace_prefix_cache_hit_tokens_total", Kind.COUNTER, "tokens",
+    "Prompt tokens that came from the prefix cache.",
+    vllm=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+)  # fmt: skip
+GENERATION_TOKENS = Metric(
+    "headrace_generation_tokens_total", Kind.COUNTER, "tokens", "Output tokens made.",
+    vllm=("vllm:generation_tokens_total",),
+)  # fmt: skip
+PREEMPTIONS = Metric(
+    "headrace_preemptions_total", Kind.COUNTER, "sequences",
+    "Sequences that lost their blocks to others and were computed again.",
+    vllm=("vllm:num_preemptions_total",),
+)  # fmt: skip
+KV_BLOCKS = Metric(
+    "headrace_kv_blocks", Kind.GAUGE, "blocks",
+    "KV blocks by state: held by sequences, cached (free capacity that is still of use), free.",
+    ("state",),
+)  # fmt: skip
+KV_USAGE = Metric(
+    "headrace_kv_usage_ratio", Kind.GAUGE, "ratio", "Share of KV blocks that sequences hold.",
+    vllm=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+)  # fmt: skip
+STEPS = Metric("headrace_steps_total", Kind.COUNTER, "steps", "Steps finished.")
+STEP_TIME = Metric(
+    "headrace_step_seconds", Kind.HISTOGRAM, "seconds", "Duration of a step.", buckets=INTERVAL,
+)  # fmt: skip
+STEP_SIZE = Metric(
+    "headrace_step_tokens", Kind.HISTOGRAM, "tokens", "Tokens that a step ran, prefill and decode.",
+    buckets=STEP_TOKENS, vllm=("vllm:iteration_tokens_total",),
+)  # fmt: skip
+STEP_PHASE_TIME = Metric(
+    "headrace_step_phase_seconds_total", Kind.COUNTER, "seconds",
+    "Time inside steps, by phase: inputs, model, sample.", ("phase",),
+)  # fmt: skip
+INTEGRITY_FAILURES = Metric(
+    "headrace_integrity_failures_total", Kind.COUNTER, "checks",
+    "Checks in which the KV ledger did not add up; anything but 0 is a bug.",
+)  # fmt: skip
+ENGINE_RESTARTS = Metric(
+    "headrace_engine_restarts_total", Kind.COUNTER, "restarts",
+    "Times that the engine process was started again.",
+)  # fmt: skip
+READY = Metric(
+    "headrace_ready", Kind.GAUGE, "boolean", "1 when `/readyz` says so.",
+)  # fmt: skip
+START_PHASES = Metric(
+    "headrace_start_phase_seconds", Kind.GAUGE, "seconds",
+    "How long each phase of the start took; `ready` is the whole.", ("phase",),
+)  # fmt: skip
+CACHE_CONFIG = Metric(
+    "headrace_kv_info", Kind.GAUGE, "info", "1; the labels say how the KV cache is laid out.",
+    ("block_size", "num_gpu_blocks"), vllm=("vllm:cache_config_info",),
+)  # fmt: skip
+
+# Server ----------------------------------------------------------------------------------------
+HTTP_REQUESTS = Metric(
+    "headrace_http_requests_total", Kind.COUNTER, "requests",
+    "Responses by route, method and status (499: the client left).",
+    ("route", "method", "status"), server_wide=True,
+)  # fmt: skip
+HTTP_DURATION = Metric(
+    "headrace_http_request_duration_seconds", Kind.HISTOGRAM, "seconds",
+    "From the request's headers to the last byte of the response.",
+    ("route",), buckets=DURATION, server_wide=True,
+)  # fmt: skip
+BUILD = Metric(
+    "headrace_build_info", Kind.GAUGE, "info", "1; the label is the version.",
+    ("version",), server_wide=True,
+)  # fmt: skip
+PROCESS_START = Metric(
+    "headrace_start_time_seconds", Kind.GAUGE, "seconds",
+    "When the HTTP process started, since the Unix epoch.", server_wide=True,
+)  # fmt: skip
+
+
+def catalogue() -> tuple[Metric, ...]:
+    """All metrics, in the order of this file."""
+    return tuple(value for value in globals().values() if isinstance(value, Metric))
+
+
+def markdown(metrics: Iterable[Metric] | None = None) -> str:
+    """The table for the documentation."""
+    lines = ["| Name | Kind | Unit | Labels | vLLM | Meaning |", "|---|---|---|---|---|---|"]
+    for metric in catalogue() if metrics is None else metrics:
+        labels = metric.labels if metric.server_wide else ("model", *metric.labels)
+        lines.append(
+            f"| `{metric.name}` | {metric.kind} | {metric.unit} | {', '.join(labels)} | "
+            f"{' '.join(f'`{name}`' for name in metric.vllm)} | {metric.meaning} |"
+        )
+    return "\n".join(lines) + "\n"
