@@ -12,9 +12,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, ConfigError
@@ -159,7 +160,7 @@ class _BoundedRange:
 class _Generation(Extension):
     """`{% generation %} … {% endgeneration %}`: the body, unchanged."""
 
-    tags = {"generation"}  # noqa: RUF012
+    tags = {"generation"}
 
     def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
         next(parser.stream)

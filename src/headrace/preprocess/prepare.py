@@ -1,0 +1,297 @@
+"""The only door into the engine: wire request → `core.request.Request`, checked and tokenised.
+
+Everything here is computation: no I/O, no waiting. It may run on any thread.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from msgspec import Struct
+
+from headrace.api.chat import ChatRequest
+from headrace.api.completions import CompletionRequest, Prompt
+from headrace.api.fields import GenerationFields
+from headrace.config.server import LongPrompt, ServerConfig
+from headrace.core.clock import Clock
+from headrace.core.errors import BadRequestError, PermissionDeniedError, PromptTooLongError
+from headrace.core.model_info import ModelInfo
+from headrace.core.request import Request, TokenSegment
+from headrace.preprocess.chat_template import ChatTemplate, choose_template
+from headrace.preprocess.generation_config import SamplingDefaults
+from headrace.preprocess.messages import plain_messages
+from headrace.preprocess.params import Bounds, check_token_ids, draw_random_seed, resolve_params
+from headrace.preprocess.special_text import free_mark
+from headrace.preprocess.tokenizer import Tokenizer
+
+
+class Arrival(Struct, frozen=True, kw_only=True):
+    """What the server knows of a request beside its body."""
+
+    request_id: str
+    time: float
+    """`Clock.monotonic` when it came in."""
+    is_trusted: bool = False
+    """It came from a peer that proved itself: it may continue an answer and choose a cache salt."""
+
+
+class Preparer:
+    """Turns requests for one model into what its engine takes. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        info: ModelInfo,
+        config: ServerConfig,
+        clock: Clock,
+        *,
+        defaults: SamplingDefaults = SamplingDefaults(),  # noqa: B008
+        chat_template: str | None = None,
+        draw_seed: Callable[[], int] = draw_random_seed,
+    ) -> None:
+        """`chat_template` is a template's source that replaces the model's own."""
+        self.tokenizer = tokenizer
+        self.info = info
+        self._config = config
+        self._clock = clock
+        self._defaults = defaults
+        self._override = chat_template
+        self._draw_seed = draw_seed
+        ends = {*info.eos_token_ids, *tokenizer.facts.eos_token_ids}
+        self._eos_token_ids = tuple(sorted(n for n in ends if 0 <= n < info.vocab_size))
+
+    def chat(self, request: ChatRequest, arrival: Arrival) -> Request:
+        """Raises BadRequestError (PromptTooLongError among them) or PermissionDeniedError."""
+        limit = request.max_completion_tokens or request.max_tokens
+        return self._build(
+            request,
+            arrival,
+            self._fit("messages", self.chat_prompt(request), limit),
+            max_tokens=limit,
+            logprobs=_chat_logprobs(request),
+        )
+
+    def completion(self, request: CompletionRequest, arrival: Arrival) -> tuple[Request, ...]:
+        """One `Request` a prompt, in order. The ids of several end in -0, -1, …; errors as for `chat`."""
+        prompts = request.prompts()
+        if len(prompts) > 1 and request.prior_output_ids:
+            raise BadRequestError(
+                "'prior_output_ids' continues one prompt, but there are several.",
+                param="prior_output_ids",
+            )
+        requests = []
+        for place, prompt in enumerate(prompts):
+            name, request_id = "prompt", arrival.request_id
+            if len(prompts) > 1:
+                name, request_id = f"prompt[{place}]", f"{request_id}-{place}"
+            ids = self.completion_prompt(prompt, name, request.add_special_tokens is not False)
+            requests.append(
+                self._build(
+                    request,
+                    Arrival(
+                        request_id=request_id, time=arrival.time, is_trusted=arrival.is_trusted
+                    ),
+                    self._fit(name, ids, request.max_tokens),
+                    max_tokens=request.max_tokens,
+                    logprobs=request.logprobs,
+                )
+            )
+        return tuple(requests)
+
+    def chat_prompt(self, request: ChatRequest) -> list[int]:
+        """The token ids of the rendered conversation.
+
+        Special tokens in messages are text; only the template's own are special.
+        """
+        text, mark = self._render(request)
+        if mark is None:
+            ids = self.tokenizer.encode(text, add_special=False)
+        else:
+            ids = self.tokenizer.encode_marked(text, mark, add_special=False)
+        return self._with_prefix(ids)
+
+    def completion_prompt(self, prompt: Prompt, name: str, add_special: bool) -> list[int]:
+        """The token ids of a text; given ids are checked and taken as they are."""
+        if not isinstance(prompt, str):
+            check_token_ids(name, prompt, self.info.vocab_size)
+            return prompt
+        ids = self.tokenizer.encode(prompt, add_special=False)
+        if not add_special:
+            return ids
+        return [*self._with_prefix(ids), *self.tokenizer.facts.suffix_ids]
+
+    def compile_templates(self) -> None:
+        """Compile the chat templates now. Raises ConfigError for one that cannot be compiled."""
+        _ = self._template, self._tool_template
+
+    @cached_property
+    def _template(self) -> ChatTemplate | None:
+        return self._compile(with_tools=False)
+
+    @cached_property
+    def _tool_template(self) -> ChatTemplate | None:
+        if "tool_use" not in self.tokenizer.facts.chat_templates:
+            return self._template
+        return self._compile(with_tools=True)
+
+    def _compile(self, *, with_tools: bool) -> ChatTemplate | None:
+        facts = self.tokenizer.facts
+        source = self._override or choose_template(
+            facts.chat_templates,
+            has_chatml=self.tokenizer.id_of("<|im_start|>") is not None,
+            with_tools=with_tools,
+        )
+        names = ("bos_token", "eos_token", "unk_token", "pad_token")
+        special = {name: getattr(facts, name) for name in names}
+        return None if source is None else ChatTemplate(source, special, self._clock)
+
+    def _render(self, request: ChatRequest) -> tuple[str, str | None]:
+        """The prompt's text, and the mark in users' special tokens where there are any."""
+        template = self._tool_template if request.tools else self._template
+        if template is None:
+            raise BadRequestError(
+                "This model has no chat template; use /v1/completions, or start the server with "
+                "--chat-template FILE.",
+                param="messages",
+                code="no_chat_template",
+            )
+        extra = dict(request.chat_template_kwargs or {})
+        if request.reasoning_effort is not None:
+            extra["reasoning_effort"] = request.reasoning_effort
+        messages = plain_messages(request.messages, knows_developer=template.knows_developer)
+        values: list[Any] = [messages, request.tools, extra]
+        mark = None
+        special = self.tokenizer.special_tokens
+        if special.are_in(values):
+            mark = free_mark(values)
+            if mark is None:
+                raise BadRequestError(
+                    "'messages' hold every Unicode noncharacter, and special tokens too.",
+                    param="messages",
+                )
+            values = special.disarm(values, mark)
+        continues = bool(request.continue_final_message)
+        if continues and request.add_generation_prompt:
+            raise BadRequestError(
+                "'continue_final_message' and 'add_generation_prompt' exclude each other.",
+                param="continue_final_message",
+            )
+        text = template.render(
+            values[0],
+            tools=values[1],
+            add_generation_prompt=request.add_generation_prompt is not False,
+            continue_final_message=continues,
+            extra=values[2],
+        )
+        return text, mark
+
+    def _with_prefix(self, ids: list[int]) -> list[int]:
+        """The model's own marks in front, unless the text brought them along: never two of them."""
+        prefix = [*self.tokenizer.facts.prefix_ids]
+        return ids if ids[: len(prefix)] == prefix else prefix + ids
+
+    def _fit(self, name: str, ids: list[int], max_tokens: int | None) -> list[int]:
+        """A prompt that leaves room for at least one token; cut at its start if the operator wants."""
+        context = self.info.max_context
+        if not ids:
+            raise BadRequestError(f"'{name}' is empty.", param=name)
+        if len(ids) < context:
+            return ids
+        if self._config.long_prompt is LongPrompt.REJECT:
+            raise PromptTooLongError(len(ids), context, param=name)
+        # A quarter of the context is kept for the answer, or less if less was asked for.
+        reserve = max(1, min(max_tokens or self._config.default_max_tokens, context // 4))
+        prefix = [*self.tokenizer.facts.prefix_ids]
+        head = prefix if ids[: len(prefix)] == prefix else []
+        keep = context - reserve - len(head)
+        if keep < 1:
+            raise PromptTooLongError(len(ids), context, param=name)
+        return head + ids[-keep:]
+
+    def _build(
+        self,
+        fields: GenerationFields,
+        arrival: Arrival,
+        prompt: list[int],
+        *,
+        max_tokens: int | None,
+        logprobs: int | None,
+    ) -> Request:
+        self._check_trust(fields, arrival)
+        n = fields.n or 1
+        if n > self._config.max_n:
+            raise BadRequestError(f"'n': must be at most {self._config.max_n}, not {n}.", param="n")
+        params = resolve_params(
+            fields,
+            bounds=Bounds(
+                vocab_size=self.info.vocab_size,
+                default_max_tokens=self._config.default_max_tokens,
+                room=self.info.max_context - len(prompt),
+            ),
+            defaults=self._defaults,
+            max_tokens=max_tokens,
+            logprobs=logprobs,
+            draw_seed=self._draw_seed,
+        )
+        prior = fields.prior_output_ids or []
+        self._check_prior(fields, prior, n, params.max_tokens)
+        return Request(
+            request_id=arrival.request_id,
+            prompt=(TokenSegment(prompt),),
+            params=params,
+            eos_token_ids=self._eos_token_ids,
+            n=n,
+            priority=fields.priority or 0,
+            prior_output_ids=prior,
+            cache_salt=(fields.cache_salt or "").encode(),
+            arrival_time=arrival.time,
+            deadline=arrival.time + self._config.request_timeout,
+            max_queue_time=self._config.max_queue_time,
+        )
+
+    def _check_trust(self, fields: GenerationFields, arrival: Arrival) -> None:
+        if arrival.is_trusted:
+            return
+        for name in ("prior_output_ids", "cache_salt"):
+            if getattr(fields, name):
+                raise PermissionDeniedError(f"'{name}' may be set by trusted peers only.")
+
+    def _check_prior(
+        self, fields: GenerationFields, prior: Sequence[int], n: int, max_tokens: int
+    ) -> None:
+        if not prior:
+            return
+        name = "prior_output_ids"
+        check_token_ids(name, prior, self.info.vocab_size)
+        if n != 1:
+            raise BadRequestError(f"'{name}' continues one answer, but n is {n}.", param=name)
+        if fields.seed is None:
+            raise BadRequestError(f"'{name}' needs the 'seed' that made them.", param=name)
+        if len(prior) >= max_tokens:
+            raise BadRequestError(
+                f"'{name}' holds {len(prior)} tokens already, and at most {max_tokens} may be made.",
+                param=name,
+            )
+
+
+def size_of(request: ChatRequest | CompletionRequest) -> int:
+    """About how much work preparing takes, in characters."""
+    if isinstance(request, ChatRequest):
+        # A message costs about as much as 64 characters, tools as much as their text.
+        return sum(map(_message_size, request.messages)) + len(request.tools or ()) * 4096
+    return sum(len(prompt) for prompt in request.prompts())
+
+
+def _message_size(message: Any) -> int:
+    content = message.content or ""
+    if isinstance(content, str):
+        return 64 + len(content)
+    return 64 + sum(64 + len(getattr(part, "text", "")) for part in content)
+
+
+def _chat_logprobs(request: ChatRequest) -> int | None:
+    if request.logprobs:
+        return request.top_logprobs or 0
+    if request.top_logprobs:
+        raise BadRequestError("'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs")
+    return None
