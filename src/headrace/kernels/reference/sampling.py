@@ -7,13 +7,13 @@ One row, in this order (`core.sampling.SamplingParams` has the same list):
    others multiplied); presence and frequency penalty for tokens of the output.
 2. Temperature 0: the largest logit, the lowest id among equals. Otherwise
    `s = (z - max z) * (1 / temperature)`, and the likeliest tokens, ordered by (s descending, id
-   ascending), are kept: the first top_k; of these, the shortest prefix whose share of the kept
+   ascending), are kept: the first top_k; of these, the shortest prefix whose share of their
    probability reaches top_p (Holtzman et al., 2020); of these, those at least min_p times as likely as
-   the first (Nguyen et al., 2024).
+   the first, `s >= log(min_p)` (Nguyen et al., 2024).
 3. Gumbel-max: the kept token with the largest `s + g` (lowest id among equals), with g from
    `reference/noise.py`. This draws from the softmax of the kept s (Gumbel, 1954; Maddison et al., 2014).
 
-Rows whose logits hold NaN or +inf, or that have no token left above -inf, give token -1.
+Rows whose logits hold NaN or +inf (before or after step 1), or that have no token left above -inf, give token -1.
 """
 
 from dataclasses import dataclass
@@ -62,13 +62,13 @@ def sample(logits: Float32, batch: SampleBatch) -> SampleOutput:
 
 def sample_row(logits: Float32, batch: SampleBatch, row: int) -> int:
     """The token of one row, or -1 if none can be drawn."""
-    if np.isnan(logits).any() or np.isposinf(logits).any():
+    if not is_usable(logits):
         return -1
     edited = edit_logits(logits, batch, row)
-    if not np.isfinite(edited).any():
+    if not is_usable(edited) or not np.isfinite(edited).any():
         return -1
     temperature = np.float32(batch.temperature[row])
-    if temperature == 0:
+    if not temperature > 0:
         return int(np.argmax(edited))
     with np.errstate(over="ignore"):
         inverse = np.minimum(np.float32(1) / temperature, LARGEST_INVERSE_TEMPERATURE)
@@ -80,27 +80,38 @@ def sample_row(logits: Float32, batch: SampleBatch, row: int) -> int:
     return int(kept[np.argmax(perturbed)])
 
 
+def is_usable(logits: Float32) -> bool:
+    """Neither NaN nor +inf; -inf is a token that cannot be drawn."""
+    return bool((logits < np.inf).all())
+
+
 def edit_logits(logits: Float32, batch: SampleBatch, row: int) -> Float32:
     """Biases, masks and penalties, on a copy."""
     edited = logits.copy()
+    vocab_size = len(logits)
     entries = slice(int(batch.bias_starts[row]), int(batch.bias_starts[row + 1]))
-    np.add.at(
-        edited, batch.bias_ids[entries], batch.bias_values[entries]
-    )  # in order, repeats add up
+    for token, bias in zip(batch.bias_ids[entries], batch.bias_values[entries], strict=True):
+        if 0 <= token < vocab_size:
+            edited[token] += bias
     if batch.allowed is not None:
         bits = np.unpackbits(batch.allowed[row].view(np.uint8), bitorder="little")
-        edited[bits[: len(edited)] == 0] = -np.inf
+        edited[bits[:vocab_size] == 0] = -np.inf
     history = batch.history[batch.slots[row], : batch.history_lengths[row]]
     repetition = np.float32(batch.repetition_penalty[row])
     if repetition != 1:
-        seen = np.unique(history)
+        seen = np.unique(in_vocabulary(history, vocab_size))
         values = edited[seen]
         edited[seen] = np.where(values > 0, values / repetition, values * repetition)
     presence, frequency = batch.presence_penalty[row], batch.frequency_penalty[row]
-    if presence != 0 or frequency != 0:
-        ids, counts = np.unique(history[batch.num_prompt[row] :], return_counts=True)
-        edited[ids] -= presence + frequency * counts.astype(np.float32)
+    output = in_vocabulary(history[batch.num_prompt[row] :], vocab_size)
+    ids, counts = np.unique(output, return_counts=True)
+    edited[ids] -= presence + frequency * counts.astype(np.float32)
     return edited
+
+
+def in_vocabulary(ids: NDArray[np.int32], vocab_size: int) -> NDArray[np.int32]:
+    """Ids that have a logit; placeholders of media have none."""
+    return ids[(ids >= 0) & (ids < vocab_size)]
 
 
 def kept_tokens(scaled: Float32, truncation: Truncation) -> NDArray[np.int64]:
@@ -113,8 +124,9 @@ def kept_tokens(scaled: Float32, truncation: Truncation) -> NDArray[np.int64]:
     if truncation.top_p < 1:
         reached = np.cumsum(weights) >= truncation.top_p * weights.sum()
         order = order[: int(np.argmax(reached)) + 1]
-    kept = order[weights[: len(order)] >= truncation.min_p]
-    return np.sort(kept)
+    if truncation.min_p > 0:
+        order = order[scaled[order] >= np.float32(np.log(np.float64(truncation.min_p)))]
+    return np.sort(order)
 
 
 def report_logprobs(

@@ -1,0 +1,177 @@
+// sample: see src/headrace/kernels/reference/sampling.py for the specification.
+#include <cmath>
+#include <cstring>
+
+#include "base/kernels.h"
+#include "sampling/edit.h"
+#include "sampling/scan.h"
+#include "sampling/select.h"
+
+namespace headrace::HR_ISA {
+namespace {
+
+// A single row is shared by several threads from this vocabulary on.
+constexpr int kSharedVocabulary = 65536;
+// As in the reference.
+constexpr float kLargestInverseTemperature = 1e30f;
+
+// Memory of whoever works on a row.
+struct Workspace {
+  float* edited;      // [V]: a copy, where the raw logits are still needed
+  float* raw_maxima;  // [blocks]
+  float* maxima;      // [blocks]
+  float* sums;        // [segments]
+  Draw* draws;        // [segments]
+  Counts counts;
+  Candidate* candidates;  // [V]
+};
+
+constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+HR_INLINE size_t workspace_bytes(int size) {
+  const size_t v = static_cast<size_t>(size);
+  const size_t blocks = (v + kBlock - 1) / kBlock, segments = (v + kSegment - 1) / kSegment;
+  return aligned(4 * v) + 2 * aligned(4 * blocks) + aligned(4 * segments) +
+         aligned(sizeof(Draw) * segments) + aligned((v + 31) / 32 * 4) + aligned(4 * v) +
+         aligned(sizeof(Candidate) * v);
+}
+
+template <typename T>
+HR_INLINE T* take(std::byte*& memory, size_t count) {
+  T* taken = reinterpret_cast<T*>(memory);
+  memory += aligned(sizeof(T) * count);
+  return taken;
+}
+
+HR_INLINE Workspace workspace_at(std::byte* memory, int size) {
+  const size_t v = static_cast<size_t>(size);
+  const size_t blocks = (v + kBlock - 1) / kBlock, segments = (v + kSegment - 1) / kSegment;
+  Workspace w;
+  w.edited = take<float>(memory, v);
+  w.raw_maxima = take<float>(memory, blocks);
+  w.maxima = take<float>(memory, blocks);
+  w.sums = take<float>(memory, segments);
+  w.draws = take<Draw>(memory, segments);
+  w.counts.seen = take<uint32_t>(memory, (v + 31) / 32);
+  w.counts.times = take<int32_t>(memory, v);
+  w.candidates = take<Candidate>(memory, v);
+  return w;
+}
+
+// The candidates that top_k and top_p leave, with scaled values; returns how many.
+HR_INLINE int truncate(const Row& row, int top_k, float top_p, const Scaling& scaling,
+                       ThreadPool* pool, const Workspace& w) {
+  int count;
+  double total = 0.0;
+  if (top_k > 0 && top_k < row.size) {
+    count = select_top(row, top_k, w.candidates);
+    weigh(w.candidates, count, scaling);
+    for (int i = 0; i < count; ++i) total += double{w.candidates[i].weight};
+  } else {
+    total = sum_exp(row, scaling.largest, scaling.inverse, pool, w.sums);
+    // Tokens below a share of (1 - p) / V of the whole add up to less than 1 - p of it, so those
+    // above reach p. The margin covers the rounding of the sums and of the way back to logits.
+    const double share = (1.0 - double{top_p}) * total / row.size;
+    const double scaled_bound = ::log(share) - 1e-3;
+    const double bound = double{scaling.largest} + scaled_bound / double{scaling.inverse} -
+                         1e-6 * ::fabs(double{scaling.largest});
+    const float cut = static_cast<float>(bound);
+    count = collect(row, cut > -__FLT_MAX__ ? cut : -__FLT_MAX__, w.candidates);
+    weigh(w.candidates, count, scaling);
+  }
+  return top_p < 1.0f ? select_prefix(w.candidates, count, double{top_p} * total) : count;
+}
+
+// The token of an edited row whose maxima are known, or -1 if nothing is left to draw.
+HR_INLINE int draw(const SampleArgs& args, int r, const Row& row, ThreadPool* pool,
+                   const Workspace& w) {
+  const int likeliest = first_largest(row);
+  const float largest = row.values[likeliest];
+  if (largest == -__builtin_inff()) return -1;
+  const float temperature = args.temperature[r];
+  if (!(temperature > 0.0f)) return likeliest;
+  const float inverse = 1.0f / temperature;
+  const float min_p = args.min_p[r];
+  const float lowest = min_p > 0.0f ? static_cast<float>(::log(double{min_p})) : -__builtin_inff();
+  const Scaling scaling{
+      largest, inverse < kLargestInverseTemperature ? inverse : kLargestInverseTemperature, lowest};
+  const uint64_t key = row_key(args.seeds[r], args.output_positions[r]);
+  const bool has_top_k = args.top_k[r] > 0 && args.top_k[r] < row.size;
+  if (!has_top_k && !(args.top_p[r] < 1.0f)) return draw_from_all(row, scaling, key, pool, w.draws);
+  const int count = truncate(row, args.top_k[r], args.top_p[r], scaling, pool, w);
+  return draw_from(w.candidates, count, lowest, key);
+}
+
+// Log-probability and rank of the token, and the best alternatives, of the raw row.
+HR_INLINE void report(const SampleArgs& args, int r, const Row& raw, int token, ThreadPool* pool,
+                      const Workspace& w) {
+  const float largest = raw.values[first_largest(raw)];
+  const double log_total = ::log(sum_exp(raw, largest, 1.0f, pool, w.sums));
+  const auto logprob = [&](float value) {
+    return static_cast<float>(double{value} - double{largest} - log_total);
+  };
+  args.logprobs[r] = logprob(raw.values[token]);
+  args.ranks[r] = rank_of(raw, token, pool, w.sums);
+  if (args.num_logprobs[r] == 0) return;
+  const int wanted = args.num_logprobs[r] < args.num_top ? args.num_logprobs[r] : args.num_top;
+  const int count = select_top(raw, wanted, w.candidates);
+  sort_small(w.candidates, 0, count);
+  for (int i = 0; i < count; ++i) {
+    args.top_ids[int64_t{r} * args.num_top + i] = w.candidates[i].id;
+    args.top_logprobs[int64_t{r} * args.num_top + i] = logprob(w.candidates[i].value);
+  }
+}
+
+HR_INLINE void clear_row(const SampleArgs& args, int r) {
+  args.token_ids[r] = -1;
+  args.is_finite[r] = false;
+  args.logprobs[r] = __builtin_nanf("");
+  args.ranks[r] = 0;
+  for (int i = 0; i < args.num_top; ++i) {
+    args.top_ids[int64_t{r} * args.num_top + i] = -1;
+    args.top_logprobs[int64_t{r} * args.num_top + i] = -__builtin_inff();
+  }
+}
+
+static void sample_row(const SampleArgs& args, int r, ThreadPool* pool, const Workspace& w) {
+  clear_row(args, r);
+  float* logits = args.logits + r * args.logits_stride;
+  const Row raw{logits, args.vocab_size, w.raw_maxima};
+  if (!find_maxima(raw, pool, w.sums)) return;
+  Row row = raw;
+  const bool wants_logprobs = args.num_logprobs[r] >= 0;
+  if (has_edits(args, r)) {
+    float* edited = logits;
+    if (wants_logprobs) {
+      edited = w.edited;
+      std::memcpy(edited, logits, sizeof(float) * static_cast<size_t>(args.vocab_size));
+    }
+    edit_logits(args, r, edited, w.counts);
+    row = {edited, args.vocab_size, w.maxima};
+    if (!find_maxima(row, pool, w.sums)) return;
+  }
+  const int token = draw(args, r, row, pool, w);
+  args.token_ids[r] = token;
+  args.is_finite[r] = token >= 0;
+  if (token >= 0 && wants_logprobs) report(args, r, raw, token, pool, w);
+}
+
+}  // namespace
+
+void sample(const SampleArgs& args, ThreadPool& pool, Mapping& scratch) {
+  const size_t stride = workspace_bytes(args.vocab_size);
+  const bool is_shared = args.num_rows < pool.num_threads() && args.vocab_size >= kSharedVocabulary;
+  const size_t bytes = stride * static_cast<size_t>(is_shared ? 1 : pool.num_threads());
+  if (scratch.size() < bytes) scratch = Mapping(bytes);
+  if (is_shared) {
+    const Workspace w = workspace_at(scratch.data(), args.vocab_size);
+    for (int r = 0; r < args.num_rows; ++r) sample_row(args, r, &pool, w);
+    return;
+  }
+  pool.parallel_for(args.num_rows, [&](int64_t r, int thread) {
+    const Workspace w = workspace_at(scratch.data() + thread * stride, args.vocab_size);
+    sample_row(args, static_cast<int>(r), nullptr, w);
+  });
+}
+
+}  // namespace headrace::HR_ISA
