@@ -47,6 +47,8 @@ class EngineStats(Struct, frozen=True, kw_only=True):
     """Total of prompt tokens served from the prefix cache."""
     generated_tokens: int = 0
     preemptions: int = 0
+    started: int = 0
+    """Total of sequences taken in: always finished + running + waiting."""
     finished: dict[str, int] = {}
     """Total of finished sequences by finish reason."""
     integrity_failures: int = 0

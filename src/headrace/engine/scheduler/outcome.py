@@ -1,0 +1,27 @@
+"""What new tokens mean for a sequence: pure."""
+
+from collections.abc import Container
+from typing import NamedTuple
+
+from headrace.core.events import FinishReason
+
+
+class Outcome(NamedTuple):
+    """How many of the new tokens count, and whether the last of them ends the sequence."""
+
+    num_kept: int
+    finish: FinishReason | None
+    stop_token_id: int | None
+
+
+def judge(token_ids: tuple[int, ...], stop_ids: Container[int], room: int) -> Outcome:
+    """Take tokens up to the first that ends the sequence: a stop token, or the `room`-th one.
+
+    `room` is at least 1: a sequence without room has ended before.
+    """
+    for count, token_id in enumerate(token_ids, start=1):
+        if token_id in stop_ids:
+            return Outcome(count, FinishReason.STOP, token_id)
+        if count == room:
+            return Outcome(count, FinishReason.LENGTH, None)
+    return Outcome(len(token_ids), None, None)

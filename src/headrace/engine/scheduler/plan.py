@@ -1,0 +1,146 @@
+"""Putting a step plan together, and what is remembered of it until it is committed."""
+
+from typing import NamedTuple
+
+from headrace.core.step import (
+    BlockCopy,
+    BlockWrite,
+    OutputKind,
+    PlanRow,
+    SequenceStart,
+    StepPlan,
+)
+from headrace.engine.memory.block_table import SequenceBlocks
+from headrace.engine.scheduler.sequence import Sequence
+
+
+class PlannedRow(NamedTuple):
+    """A row in flight. Void when the sequence has begun another life since."""
+
+    sequence: Sequence
+    life: int
+    start: int
+    num_tokens: int
+    num_draft: int
+    is_output: bool
+
+
+class Flight(NamedTuple):
+    """A plan in flight."""
+
+    step_id: int
+    planned_at: float
+    rows: list[PlannedRow]
+    num_prefill_tokens: int
+    num_decode_rows: int
+
+
+class PlanBuilder:
+    """Collects rows. A sequence's table changes travel with its next row, so none is lost."""
+
+    __slots__ = (
+        "num_decode_rows",
+        "num_prefill_tokens",
+        "num_tokens",
+        "planned",
+        "rows",
+        "starts",
+        "writes",
+    )
+
+    def __init__(self) -> None:
+        self.rows: list[PlanRow] = []
+        self.planned: list[PlannedRow] = []
+        self.starts: list[SequenceStart] = []
+        self.writes: list[BlockWrite] = []
+        self.num_tokens = 0
+        self.num_prefill_tokens = 0
+        self.num_decode_rows = 0
+
+    def start(self, sequence: Sequence) -> None:
+        """The sequence takes its slot in this plan."""
+        group = sequence.group
+        self.starts.append(
+            SequenceStart(
+                slot=sequence.slot,
+                params=group.request.params,
+                mask_token_ids=group.mask_ids,
+                token_ids=list(sequence.tokens),
+                num_prompt_tokens=group.num_prompt,
+                seed=sequence.seed,
+            )
+        )
+
+    def add_decode(
+        self, sequence: Sequence, blocks: SequenceBlocks, drafts: list[int] | None = None
+    ) -> None:
+        """A row that runs the last token, known or still being sampled, and guesses after it."""
+        start = sequence.num_planned
+        token_ids = [sequence.tokens[start]] if start < len(sequence.tokens) else []
+        num_draft = 0
+        if drafts:
+            num_draft = len(drafts)
+            token_ids += drafts
+            sequence.has_draft_in_flight = True
+        self._add(sequence, blocks, 1 + num_draft, token_ids, num_draft, is_output=True)
+        self.num_decode_rows += 1
+
+    def add_prefill(self, sequence: Sequence, blocks: SequenceBlocks, num_tokens: int) -> None:
+        """A row that catches up; it gives a token when it reaches the end of what is known."""
+        start = sequence.num_planned
+        token_ids = sequence.tokens[start : start + num_tokens]
+        is_output = start + num_tokens == len(sequence.tokens)
+        self._add(sequence, blocks, num_tokens, token_ids, 0, is_output=is_output)
+        self.num_prefill_tokens += num_tokens
+
+    def finish(
+        self, step_id: int, now: float, copies: list[BlockCopy], ended_slots: tuple[int, ...]
+    ) -> tuple[StepPlan, Flight]:
+        """The plan, and the note that `commit` will need."""
+        plan = StepPlan(
+            step_id=step_id,
+            rows=tuple(self.rows),
+            starts=tuple(self.starts),
+            block_writes=tuple(self.writes),
+            block_copies=tuple(copies),
+            ended_slots=ended_slots,
+        )
+        flight = Flight(step_id, now, self.planned, self.num_prefill_tokens, self.num_decode_rows)
+        return plan, flight
+
+    def _add(
+        self,
+        sequence: Sequence,
+        blocks: SequenceBlocks,
+        num_tokens: int,
+        token_ids: list[int],
+        num_draft: int,
+        *,
+        is_output: bool,
+    ) -> None:
+        start = sequence.num_planned
+        slot = sequence.slot
+        if blocks.writes:
+            for group, first, block_ids in blocks.take_writes():
+                self.writes.append(BlockWrite(slot, group, first, block_ids))
+        first_output = 0
+        if is_output:
+            first_output = sequence.num_known - sequence.group.num_prompt
+            sequence.num_pending += 1
+        self.rows.append(
+            PlanRow(
+                slot,
+                start,
+                num_tokens,
+                token_ids,
+                OutputKind.SAMPLE if is_output else OutputKind.NONE,
+                num_draft,
+                first_output,
+            )
+        )
+        self.planned.append(
+            PlannedRow(sequence, sequence.life, start, num_tokens, num_draft, is_output)
+        )
+        sequence.num_planned = start + num_tokens
+        sequence.num_in_flight += 1
+        self.num_tokens += num_tokens

@@ -1,0 +1,251 @@
+"""Which tokens run in the next step, out of one budget.
+
+    1. decode rows (one token to catch up), best rank first; short of memory, the worst rank gives way
+    2. prefill of running sequences, within what is left of the budget and of `itl_target`
+    3. admissions, in queue order, unless memory was short in this step
+
+A sequence is let in when all its tokens fit beside what others were promised, so an admitted prompt is
+always finished; only decode growth can run out of memory, and then the worst rank is preempted.
+"""
+
+from enum import Enum
+
+from headrace.config.engine import SchedulerConfig
+from headrace.core.request import KVPolicyKind
+from headrace.core.step import StepPlan
+from headrace.engine.memory.block_table import SequenceBlocks
+from headrace.engine.memory.ledger import KVLedger
+from headrace.engine.scheduler.admission import AdmissionPolicy
+from headrace.engine.scheduler.budget import StepCost, observe, prefill_cap
+from headrace.engine.scheduler.drafts import MAX_DRAFTS, DraftSource
+from headrace.engine.scheduler.plan import Flight, PlanBuilder
+from headrace.engine.scheduler.preemption import choose_victim
+from headrace.engine.scheduler.roster import Roster
+from headrace.engine.scheduler.sequence import Sequence
+from headrace.engine.scheduler.totals import Totals
+
+#: Waiting sequences that may be passed over because blocks of theirs are being loaded. Bounded, so that
+#: a step's planning time is; a sequence that waits for capacity is never passed over.
+_MAX_LOOK_PAST = 8
+
+
+class _Verdict(Enum):
+    STARTED = "started"
+    NO_ROOM = "no room"
+    LOADING = "loading"
+
+
+class Planner:
+    """Makes plans. Owns the estimate of what steps cost."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        roster: Roster,
+        ledger: KVLedger,
+        policy: AdmissionPolicy,
+        draft_source: DraftSource | None,
+        totals: Totals,
+    ) -> None:
+        self.cost = StepCost()
+        self._config = config
+        self._roster = roster
+        self._ledger = ledger
+        self._policy = policy
+        self._draft_source = draft_source
+        self._totals = totals
+        # Kept free at admission beside running sequences, so that their next blocks need no preemption.
+        self._margin = max(1, ledger.smallest_group // 100)
+        self._is_short = False
+
+    def plan(self, now: float) -> tuple[StepPlan, Flight] | None:
+        """The next step, or None when nothing can run now."""
+        builder = PlanBuilder()
+        self._is_short = False
+        if self._roster.running:
+            self._plan_decodes(builder, now)
+            self._plan_prefills(builder)
+        if len(self._roster.queue) and not self._is_short and self._roster.has_free_slot:
+            self._admit(builder, now)
+        if not builder.rows:
+            self._break_tie(now)
+            return None
+        self._totals.steps += 1
+        return builder.finish(
+            self._totals.steps, now, self._ledger.take_copies(), self._roster.take_ended_slots()
+        )
+
+    def observe(self, flight: Flight, seconds: float) -> None:
+        """Learn what a step cost."""
+        self.cost = observe(self.cost, flight.num_prefill_tokens, flight.num_decode_rows, seconds)
+
+    # ---- running sequences ---------------------------------------------------------------------
+
+    def _plan_decodes(self, builder: PlanBuilder, now: float) -> None:
+        ready = [s for s in self._roster.running if s.num_remaining == 1 and self._is_ready(s)]
+        # Rows come before guesses: only what all rows leave of the budget is for drafts.
+        spare = self._config.max_num_batched_tokens - len(ready)
+        for sequence in ready:
+            blocks = sequence.blocks
+            if blocks is None:
+                continue  # preempted a moment ago, for a better rank
+            drafts = None if self._draft_source is None else self._propose(sequence, spare)
+            start = sequence.num_planned
+            self._apply_policy(sequence, blocks)
+            wanted = 1 if not drafts else 1 + len(drafts)
+            granted = self._make_room(sequence, blocks, start + wanted, now)
+            if granted == 0:
+                continue
+            if drafts:
+                del drafts[granted - 1 :]
+                spare -= len(drafts)
+            builder.add_decode(sequence, blocks, drafts)
+
+    def _plan_prefills(self, builder: PlanBuilder) -> None:
+        for sequence in self._roster.running:
+            if sequence.num_remaining > 1:
+                count = self._prefill_share(builder, sequence.num_remaining)
+                if count == 0:
+                    return
+                self._prefill(builder, sequence, count)
+
+    def _is_ready(self, sequence: Sequence) -> bool:
+        if sequence.num_known >= sequence.group.max_total or sequence.has_draft_in_flight:
+            return False
+        return self._draft_source is None or sequence.num_in_flight == 0
+
+    def _propose(self, sequence: Sequence, spare: int) -> list[int] | None:
+        limit = min(MAX_DRAFTS, spare, sequence.group.max_total - sequence.num_known - 1)
+        if self._draft_source is None or limit <= 0:
+            return None
+        request_id = sequence.group.request.request_id
+        drafts = self._draft_source.propose(request_id, sequence.index, sequence.tokens, limit)
+        return list(drafts[:limit])
+
+    def _make_room(self, sequence: Sequence, blocks: SequenceBlocks, end: int, now: float) -> int:
+        """Positions granted up to `end`; preempts worse ranks, none of which has a row yet."""
+        while True:
+            granted = self._ledger.reserve(blocks, sequence.num_planned, end)
+            if granted:
+                return granted
+            self._is_short = True
+            victim = choose_victim(self._roster.running, sequence)
+            if victim is None:
+                return 0
+            self._preempt(victim, now)
+
+    def _preempt(self, sequence: Sequence, now: float) -> None:
+        self._roster.preempt(sequence, now)
+        self._totals.preemptions += 1
+
+    def _break_tie(self, now: float) -> None:
+        """Running sequences that all wait for each other's blocks: the worst rank gives way.
+
+        Windowed pools smaller than a window and a step can get there. Rows in flight would bring
+        blocks back, so then there is no tie.
+        """
+        running = self._roster.running
+        if len(running) > 1 and not any(sequence.num_in_flight for sequence in running):
+            self._preempt(running[-1], now)
+
+    # ---- prefill -------------------------------------------------------------------------------
+
+    def _prefill_share(self, builder: PlanBuilder, num_remaining: int) -> int:
+        """Tokens of a prompt that this step takes; 0 when the step is full."""
+        left = self._config.max_num_batched_tokens - builder.num_tokens
+        if not self._config.chunked_prefill:
+            return num_remaining if num_remaining <= left or not builder.num_prefill_tokens else 0
+        cap = prefill_cap(
+            self.cost,
+            self._config.itl_target,
+            builder.num_decode_rows,
+            self._config.max_num_batched_tokens,
+        )
+        return max(0, min(num_remaining, left, cap - builder.num_prefill_tokens))
+
+    def _prefill(self, builder: PlanBuilder, sequence: Sequence, count: int) -> bool:
+        """Plan up to `count` tokens; False when memory is short for even one."""
+        blocks = sequence.blocks
+        if blocks is None:
+            return False
+        self._apply_policy(sequence, blocks)
+        start = sequence.num_planned
+        granted = self._ledger.reserve(blocks, start, start + count)
+        if granted == 0:
+            self._is_short = True
+            return False
+        if granted == 1 and sequence.num_remaining == 1:
+            builder.add_decode(sequence, blocks)
+        else:
+            builder.add_prefill(sequence, blocks, granted)
+        return True
+
+    def _apply_policy(self, sequence: Sequence, blocks: SequenceBlocks) -> None:
+        policy = sequence.group.request.kv_policy
+        if policy.kind is KVPolicyKind.WINDOW:
+            size = self._ledger.block_size
+            first = -(-policy.num_sinks // size)
+            last = max(0, sequence.num_planned - policy.window + 1) // size
+            if last > first:
+                self._ledger.drop(blocks, first, last)
+
+    # ---- admission -----------------------------------------------------------------------------
+
+    def _admit(self, builder: PlanBuilder, now: float) -> None:
+        roster = self._roster
+        self._policy.refresh(roster.queue, now)
+        num_passed = 0
+        for sequence in roster.queue:
+            if not roster.has_free_slot or self._prefill_share(builder, 1) == 0:
+                return
+            if not self._policy.allows(sequence):
+                continue
+            verdict = self._try_start(sequence, builder, now)
+            if verdict is _Verdict.NO_ROOM:
+                return
+            num_passed += verdict is _Verdict.LOADING
+            if num_passed > _MAX_LOOK_PAST:
+                return
+
+    def _try_start(self, sequence: Sequence, builder: PlanBuilder, now: float) -> _Verdict:
+        if sequence.refused_at == self._ledger.num_releases:
+            return _Verdict.NO_ROOM  # nothing came back since it last did not fit
+        margin = self._margin if self._roster.running else 0
+        blocks = self._fork(sequence, margin)
+        if blocks is None:
+            match = self._ledger.match(sequence.chain, sequence.tokens)
+            if match.is_pending:
+                return _Verdict.LOADING
+            if not self._ledger.can_reserve(match, len(sequence.tokens), margin):
+                sequence.refused_at = self._ledger.num_releases
+                return _Verdict.NO_ROOM
+            remaining = len(sequence.tokens) - match.num_blocks * self._ledger.block_size
+            if self._prefill_share(builder, remaining) == 0:
+                return _Verdict.NO_ROOM  # unchunked, and another prompt runs in this step
+            blocks = self._ledger.open(match, sequence.chain, len(sequence.tokens))
+            if sequence.life == 0:
+                sequence.num_cached = min(blocks.num_cached, sequence.group.num_prompt)
+        sequence.refused_at = -1
+        self._roster.start(sequence, blocks, now)
+        share = self._prefill_share(builder, sequence.num_remaining)
+        if not self._prefill(builder, sequence, share):
+            self._preempt(sequence, now)
+            return _Verdict.NO_ROOM
+        builder.start(sequence)
+        self._totals.admitted(sequence, blocks.num_cached)
+        return _Verdict.STARTED
+
+    def _fork(self, sequence: Sequence, margin: int) -> SequenceBlocks | None:
+        """Share the blocks of a sibling, when this one begins and a sibling still has them."""
+        group = sequence.group
+        if not group.is_prompt_computed or len(sequence.tokens) > group.num_shared:
+            return None
+        source = group.fork_source()
+        if source is None or source.blocks is None:
+            return None
+        blocks = self._ledger.fork(source.blocks, group.num_shared, margin)
+        if blocks is not None:
+            sequence.chain = blocks.chain
+            if sequence.life == 0:
+                sequence.num_cached = source.num_cached
+        return blocks

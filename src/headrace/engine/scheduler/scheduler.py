@@ -1,0 +1,329 @@
+"""The scheduler: requests in, plans out, results in, events out. No arrays, no I/O, no clock.
+
+    add -> queue -> (planner: schedule) -> plan ... result -> commit -> events
+                          cancel, time-outs and failures end a sequence from anywhere
+
+Up to `max_uncommitted_plans` plans may be in flight. A decode row can then be planned before its input
+token is known; when the sequence turns out to have ended (or was preempted), the row is void: it is run
+and its result ignored. That is safe because plans run in order: see `memory/ledger.py` for blocks and
+`roster.py` for slots. The tokens are the same for any number of plans in flight.
+"""
+
+from collections import deque
+
+from headrace.config.engine import SchedulerConfig
+from headrace.core.errors import (
+    DeadlineExceededError,
+    HeadraceError,
+    IntegrityError,
+    InternalError,
+    OverloadedError,
+)
+from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
+from headrace.core.request import Request
+from headrace.core.stats import EngineStats
+from headrace.core.step import RowResult, StepPlan, StepResult
+from headrace.engine.memory.events import KVEvent
+from headrace.engine.memory.ledger import KVLedger
+from headrace.engine.scheduler.admission import create_admission
+from headrace.engine.scheduler.deadlines import Deadlines
+from headrace.engine.scheduler.drafts import DraftSource
+from headrace.engine.scheduler.intake import finished_before, refusal
+from headrace.engine.scheduler.outcome import judge
+from headrace.engine.scheduler.plan import Flight, PlannedRow
+from headrace.engine.scheduler.planner import Planner
+from headrace.engine.scheduler.roster import Roster
+from headrace.engine.scheduler.sequence import Sequence, SequenceGroup
+from headrace.engine.scheduler.totals import Totals
+
+
+class Scheduler:
+    """One model's scheduler. Not thread-safe. All times are `Clock.monotonic` seconds, passed in."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        ledger: KVLedger,
+        *,
+        max_context: int,
+        draft_source: DraftSource | None = None,
+    ) -> None:
+        # A slot that no token of the budget is left for would starve: decode rows always fit a step.
+        max_running = min(config.max_num_seqs, config.max_num_batched_tokens)
+        self.totals = Totals()
+        self.max_tokens = min(max_context, ledger.max_sequence_tokens)
+        """Prompt and output of one sequence together: the context, or what memory can hold."""
+        self._config = config
+        self._ledger = ledger
+        self._roster = Roster(ledger, max_running)
+        self._policy = create_admission(config)
+        self._drafts = draft_source
+        self._planner = Planner(
+            config, self._roster, ledger, self._policy, draft_source, self.totals
+        )
+        self._deadlines = Deadlines()
+        self._flights: deque[Flight] = deque()
+        self._num_arrivals = 0
+        self._committed_at = 0.0
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def add(self, request: Request, now: float) -> list[TokenEvent]:
+        """Take a request in. Returns its final events when it cannot run, or need not."""
+        self.totals.started += max(1, request.n)
+        error = refusal(
+            request, self.max_tokens, is_known=request.request_id in self._roster.groups
+        )
+        if error is not None:
+            self.totals.finished[FinishReason.ERROR.value] += max(1, request.n)
+            return [_refused(request, index, error) for index in range(max(1, request.n))]
+        self._num_arrivals += 1
+        group = SequenceGroup(
+            request,
+            order=self._num_arrivals,
+            now=now,
+            aging=self._config.priority_aging,
+            room=self.max_tokens,
+        )
+        group.sequences = tuple(
+            Sequence(group, index, self._ledger.chain(request.adapter, request.cache_salt))
+            for index in range(request.n)
+        )
+        self._roster.add(group)
+        ended = finished_before(group)
+        if ended is not None:
+            reason, stop_id = ended
+            return [self._end(s, reason, stop_token_id=stop_id) for s in group.sequences]
+        self._deadlines.add(group)
+        return []
+
+    def cancel(self, request_id: str, index: int | None, now: float) -> list[TokenEvent]:
+        """End a request, or one of its sequences. Unknown or ended: nothing happens."""
+        group = self._roster.groups.get(request_id)
+        if group is None:
+            return []
+        return [
+            self._end(sequence, FinishReason.CANCELLED)
+            for sequence in group.live()
+            if index is None or sequence.index == index
+        ]
+
+    def has_work(self) -> bool:
+        """Some sequence runs or waits."""
+        return bool(self._roster.groups)
+
+    def wake_at(self) -> float | None:
+        """When `schedule`, having returned no plan, may have something to do although nothing arrives.
+
+        With the dynamic and static strategies a partial batch waits for time to pass: a loop that has
+        nothing in flight can sleep until then instead of asking again and again.
+        """
+        times = (self._policy.wake_at(self._roster.queue), self._deadlines.next_at())
+        return min((at for at in times if at is not None), default=None)
+
+    # ---- steps ---------------------------------------------------------------------------------
+
+    def schedule(self, now: float) -> tuple[StepPlan | None, list[TokenEvent]]:
+        """The next plan, if any, and the ends of requests whose time ran out."""
+        events = self._expire(now) if self._roster.groups else []
+        if len(self._flights) >= self._config.max_uncommitted_plans:
+            return None, events
+        planned = self._planner.plan(now)
+        if planned is None:
+            return None, events
+        plan, flight = planned
+        self._flights.append(flight)
+        return plan, events
+
+    def commit(self, result: StepResult, now: float) -> list[TokenEvent]:
+        """Take in the result of the oldest uncommitted plan."""
+        flight = self._flights[0] if self._flights else None
+        if (
+            flight is None
+            or flight.step_id != result.step_id
+            or len(flight.rows) != len(result.rows)
+        ):
+            raise InternalError("A step result does not belong to the oldest plan.")
+        self._flights.popleft()
+        events: list[TokenEvent] = []
+        for planned, row in zip(flight.rows, result.rows, strict=True):
+            if planned.sequence.life == planned.life:
+                event = self._settle(planned, row, now)
+                if event is not None:
+                    events.append(event)
+        # With several plans in flight a step begins when the one before it is done.
+        seconds = now - max(flight.planned_at, self._committed_at)
+        self._committed_at = now
+        self.totals.step_seconds += seconds
+        self._planner.observe(flight, seconds)
+        return events
+
+    def fail_all(self, reason: str, now: float) -> list[TokenEvent]:
+        """A step raised: end everything with an error, and forget plans in flight. The ledger is clean afterwards."""
+        self._flights.clear()
+        self._deadlines.clear()
+        self._ledger.take_copies()
+        events = [
+            self._end(sequence, FinishReason.ERROR, error=InternalError(reason))
+            for group in list(self._roster.groups.values())
+            for sequence in group.live()
+        ]
+        # The executor may not have seen the plans that told it of these slots.
+        self._roster.end_all_slots()
+        return events
+
+    # ---- numbers -------------------------------------------------------------------------------
+
+    def stats(self, now: float) -> EngineStats:
+        """Gauges and totals now. O(sequences)."""
+        roster, totals, usage = self._roster, self.totals, self._ledger.usage()
+        waiting = list(roster.queue)
+        return EngineStats(
+            started=totals.started,
+            steps=totals.steps,
+            num_running=len(roster.running),
+            num_waiting=roster.num_waiting,
+            waiting_tokens=sum(len(s.tokens) for s in waiting) + roster.num_held,
+            # Prompt to compute and output to make: all positions up to the last token, which never runs.
+            running_tokens=sum(s.group.max_total - s.num_computed - 1 for s in roster.running),
+            oldest_wait=max((now - s.waiting_since for s in waiting), default=0.0),
+            blocks_total=usage.total,
+            blocks_free=usage.free,
+            blocks_cached=usage.cached,
+            blocks_held=usage.held,
+            block_size=self._ledger.block_size,
+            prompt_tokens=totals.prompt_tokens,
+            cached_tokens=totals.cached_tokens,
+            generated_tokens=totals.generated_tokens,
+            preemptions=totals.preemptions,
+            finished=dict(totals.finished),
+            integrity_failures=totals.integrity_failures,
+            step_seconds=totals.step_seconds,
+        )
+
+    def take_kv_events(self) -> list[KVEvent]:
+        """Blocks stored in and removed from the prefix cache since the last call."""
+        return self._ledger.take_events()
+
+    def check_integrity(self) -> None:
+        """Raise IntegrityError unless the ledger adds up; counted too. O(blocks): for idle moments."""
+        try:
+            self._ledger.check_integrity()
+        except IntegrityError:
+            self.totals.integrity_failures += 1
+            raise
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    def _settle(self, planned: PlannedRow, row: RowResult, now: float) -> TokenEvent | None:
+        """Move one sequence on by what its row gave."""
+        sequence = planned.sequence
+        sequence.num_in_flight -= 1
+        if row.error is not None:
+            return self._end(sequence, FinishReason.ERROR, error=InternalError(row.error))
+        if not planned.is_output:
+            self._advance(sequence, planned.start + planned.num_tokens)
+            return None
+        if not 1 <= len(row.token_ids) <= planned.num_draft + 1:
+            error = InternalError("A step gave the wrong number of tokens.")
+            return self._end(sequence, FinishReason.ERROR, error=error)
+        sequence.num_pending -= 1
+        room = sequence.group.max_total - len(sequence.tokens)
+        kept, finish, stop_id = judge(row.token_ids, sequence.group.stop_ids, room)
+        token_ids = row.token_ids if kept == len(row.token_ids) else row.token_ids[:kept]
+        sequence.tokens.extend(token_ids)
+        self.totals.generated_tokens += kept
+        # The row's own tokens, and the drafts that were right; the last new token has not run yet.
+        computed = planned.start + planned.num_tokens - planned.num_draft + kept - 1
+        self._advance(sequence, computed)
+        if planned.num_draft and sequence.blocks is not None:
+            sequence.has_draft_in_flight = False
+            sequence.num_planned = computed
+            self._ledger.truncate(sequence.blocks, computed)
+        if sequence.first_token_at is None:
+            sequence.first_token_at = now
+        if finish is not None:
+            return self._end(sequence, finish, token_ids, row.logprobs[:kept], stop_id)
+        return _event(sequence, token_ids, row.logprobs[:kept])
+
+    def _advance(self, sequence: Sequence, num_computed: int) -> None:
+        sequence.num_computed = num_computed
+        if sequence.blocks is not None:
+            self._ledger.commit(sequence.blocks, num_computed, sequence.tokens)
+        group = sequence.group
+        if not group.is_prompt_computed and num_computed >= group.num_shared:
+            self._roster.prompt_computed(group)
+
+    def _end(
+        self,
+        sequence: Sequence,
+        reason: FinishReason,
+        token_ids: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprobs, ...] = (),
+        stop_token_id: int | None = None,
+        *,
+        error: HeadraceError | None = None,
+    ) -> TokenEvent:
+        self._roster.end(sequence, reason)
+        self.totals.finished[reason.value] += 1
+        if self._drafts is not None:
+            self._drafts.ended(sequence.group.request.request_id, sequence.index)
+        self._deadlines.forget_ended(self._roster.groups, len(self._roster.groups))
+        return _event(sequence, token_ids, logprobs, stop_token_id, error)
+
+    def _expire(self, now: float) -> list[TokenEvent]:
+        events: list[TokenEvent] = []
+        for group in self._deadlines.due(now):
+            reason, error = _time_out(group, now)
+            if reason is not None:
+                events.extend(self._end(s, reason, error=error) for s in group.live())
+        return events
+
+
+def _time_out(group: SequenceGroup, now: float) -> tuple[FinishReason | None, HeadraceError | None]:
+    """How a request whose deadline or queue time passed ends; None: it does not (it began in time)."""
+    request = group.request
+    is_late = request.deadline is not None and now >= request.deadline
+    if group.first_scheduled is not None:
+        return (FinishReason.TIMEOUT if is_late else None), None
+    if is_late:
+        return FinishReason.ERROR, DeadlineExceededError(
+            "The request's time ran out before its first step."
+        )
+    return FinishReason.ERROR, OverloadedError(
+        f"The request waited longer than {request.max_queue_time:g} seconds for its first step."
+    )
+
+
+def _event(
+    sequence: Sequence,
+    token_ids: tuple[int, ...],
+    logprobs: tuple[TokenLogprobs, ...] = (),
+    stop_token_id: int | None = None,
+    error: HeadraceError | None = None,
+) -> TokenEvent:
+    is_first = not sequence.has_reported
+    sequence.has_reported = True
+    finish = sequence.finish
+    return TokenEvent(
+        request_id=sequence.group.request.request_id,
+        index=sequence.index,
+        token_ids=token_ids,
+        logprobs=logprobs,
+        finish=finish,
+        stop_token_id=stop_token_id,
+        num_cached_tokens=sequence.num_cached if is_first else 0,
+        times=sequence.times if is_first or finish is not None else None,
+        error=None if error is None else str(error),
+        error_kind=None if error is None else type(error).__name__,
+    )
+
+
+def _refused(request: Request, index: int, error: HeadraceError) -> TokenEvent:
+    return TokenEvent(
+        request_id=request.request_id,
+        index=index,
+        finish=FinishReason.ERROR,
+        error=str(error),
+        error_kind=type(error).__name__,
+    )

@@ -1,0 +1,282 @@
+"""A double of the model executor that computes with integers and notices wrong memory handling.
+
+What it is for
+    Tests of the scheduler, the ledger, the engine and everything above that want real plans to be run
+    without weights. It implements `engine.engine.Executor`; plans run in order when they are collected.
+
+What it computes
+    A stand-in for attention. The "keys and values" of one position are a single integer:
+
+        kv(p) = hash(token at p, p, kv of every earlier position that the window lets p see, per group)
+
+    read through the block tables that the plans gave, from the blocks where earlier rows put them. The
+    token after p is `draw(kv(p), seed, output position)`. So the output depends on the whole history
+    exactly as a transformer's does, and any mistake with blocks (a stale table entry, a block reused too
+    early, a missed copy-on-write, a wrong prefix hit, a bad truncation) changes tokens.
+
+What to compare with
+    `reference_tokens(request, index, ...)` computes the same function on a plain list, without blocks,
+    slots, plans or batches. A correct engine gives exactly these tokens, whatever the load.
+
+What it refuses
+    It raises `PlanError`, naming the step, for plans that no executor could run: rows on empty slots,
+    reads of positions that were never written or given back, two rows writing one block, a row with
+    unknown input where nothing was sampled, more tokens than allowed.
+
+Knobs
+    `vocab_size` (small makes stop tokens likely), `row_error` (a function that may fail one row),
+    `step_error` (one that may raise for a whole step), `clock` with `seconds_of` (lets time pass for each
+    step, as a cost model). `plans` keeps what was run when `keep_plans` is set. Values are stable for one
+    Python version, not across versions: never store them in a golden file.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from headrace.core.events import TokenLogprobs
+from headrace.core.request import Request, TokenSegment
+from headrace.core.sampling import SamplingParams
+from headrace.core.step import OutputKind, PlanRow, RowResult, SequenceStart, StepPlan, StepResult
+from headrace.engine.scheduler.sequence import derive_seed
+from tests.support.fake_clock import FakeClock
+
+
+class PlanError(AssertionError):
+    """A plan that cannot be run."""
+
+
+def draw(
+    kv: int, seed: int, output_position: int, vocab_size: int, masked: Sequence[int] = ()
+) -> int:
+    """The token that follows a position: uniform over the ids that are not masked."""
+    for attempt in range(1000):
+        token = hash((kv, seed, output_position, attempt)) % vocab_size
+        if token not in masked:
+            return token
+    raise PlanError("Every token is masked.")
+
+
+def reference_tokens(
+    request: Request, index: int = 0, *, vocab_size: int, windows: tuple[int, ...], room: int
+) -> list[int]:
+    """All output tokens of one sequence (prior output not included), computed the plain way.
+
+    `room` is the largest number of prompt and output tokens (context, or what memory holds).
+    """
+    params = request.params
+    tokens = [t for s in request.prompt if isinstance(s, TokenSegment) for t in s.token_ids]
+    num_prompt = len(tokens)
+    tokens += request.prior_output_ids
+    num_known = len(tokens)
+    stops = {*params.stop_token_ids, *(() if params.ignore_eos else request.eos_token_ids)}
+    masked = (*request.eos_token_ids, *params.stop_token_ids)
+    seed = derive_seed(params.seed, index)
+    kvs: list[int] = []
+    while len(tokens) < min(num_prompt + params.max_tokens, room):
+        for position in range(len(kvs), len(tokens)):
+            visible = tuple(
+                tuple(kvs[max(0, position - window + 1) if window else 0 : position])
+                for window in windows
+            )
+            kvs.append(hash((tokens[position], position, visible)))
+        output = len(tokens) - num_prompt
+        mask = masked if output < params.min_tokens else ()
+        tokens.append(draw(kvs[-1], seed, output, vocab_size, mask))
+        if tokens[-1] in stops:
+            break
+    return tokens[num_known:]
+
+
+@dataclass
+class _Slot:
+    """What the executor remembers of one slot."""
+
+    params: SamplingParams
+    mask_ids: tuple[int, ...]
+    seed: int
+    tables: list[list[int]]
+    last_sampled: int | None = None
+    num_computed: int = 0
+
+
+@dataclass
+class FakeExecutor:
+    """See the module. `windows[g]` is the window of KV group g (0: all), as given to the ledger."""
+
+    block_size: int
+    windows: tuple[int, ...] = (0,)
+    vocab_size: int = 64
+    max_slots: int = 1 << 30
+    max_tokens: int = 1 << 30
+    row_error: Callable[[StepPlan, PlanRow], str | None] | None = None
+    step_error: Callable[[StepPlan], Exception | None] | None = None
+    clock: FakeClock | None = None
+    seconds_of: Callable[[StepPlan], float] | None = None
+    keep_plans: bool = False
+
+    plans: list[StepPlan] = field(default_factory=list)
+    num_steps: int = 0
+    is_closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._submitted: deque[StepPlan] = deque()
+        self._slots: dict[int, _Slot] = {}
+        self._kv: list[dict[int, int]] = [{} for _ in self.windows]
+
+    # ---- the Executor protocol -----------------------------------------------------------------
+
+    def submit(self, plan: StepPlan) -> None:
+        """Queue a plan behind those submitted before."""
+        self._submitted.append(plan)
+
+    def collect(self) -> StepResult:
+        """Run the oldest plan and return its result."""
+        plan = self._submitted.popleft()
+        self.num_steps += 1
+        if self.keep_plans:
+            self.plans.append(plan)
+        if self.clock is not None and self.seconds_of is not None:
+            self.clock.advance(self.seconds_of(plan))
+        error = self.step_error(plan) if self.step_error is not None else None
+        if error is not None:
+            raise error
+        try:
+            self._apply(plan)
+            self._check(plan)
+            rows = tuple(self._run(plan, row) for row in plan.rows)
+        except PlanError as failure:
+            raise PlanError(f"step {plan.step_id}: {failure}") from None
+        return StepResult(step_id=plan.step_id, rows=rows)
+
+    def close(self) -> None:
+        """Note that the engine gave it up."""
+        self.is_closed = True
+
+    # ---- the plan, in its order ----------------------------------------------------------------
+
+    def _apply(self, plan: StepPlan) -> None:
+        for slot in plan.ended_slots:
+            self._slots.pop(slot, None)
+        for start in plan.starts:
+            self._start(start)
+        for write in plan.block_writes:
+            table = self._slot(write.slot).tables[write.group]
+            missing = write.first + len(write.block_ids) - len(table)
+            table.extend([-1] * missing)
+            table[write.first : write.first + len(write.block_ids)] = write.block_ids
+        size = self.block_size
+        for copy in plan.block_copies:
+            kv = self._kv[copy.group]
+            for offset in range(size):
+                value = kv.get(copy.source * size + offset)
+                if value is None:
+                    kv.pop(copy.target * size + offset, None)
+                else:
+                    kv[copy.target * size + offset] = value
+        if plan.block_loads or plan.block_stores:
+            raise PlanError("this executor has no tier below its cache")
+
+    def _start(self, start: SequenceStart) -> None:
+        if not 0 <= start.slot < self.max_slots:
+            raise PlanError(f"slot {start.slot} does not exist")
+        if start.slot in self._slots:
+            raise PlanError(f"slot {start.slot} is started while it is in use")
+        self._slots[start.slot] = _Slot(
+            start.params, start.mask_token_ids, start.seed, [[] for _ in self.windows]
+        )
+
+    def _check(self, plan: StepPlan) -> None:
+        if not plan.rows:
+            raise PlanError("the plan has no rows")
+        if plan.num_tokens > self.max_tokens:
+            raise PlanError(f"{plan.num_tokens} tokens exceed {self.max_tokens}")
+        written: set[tuple[int, int]] = set()
+        for row in plan.rows:
+            slot = self._slot(row.slot)
+            size = self.block_size
+            blocks = range(row.start // size, (row.start + row.num_tokens - 1) // size + 1)
+            for group, table in enumerate(slot.tables):
+                for index in blocks:
+                    if index >= len(table) or table[index] < 0:
+                        raise PlanError(f"slot {row.slot} has no block to write entry {index}")
+                    if (group, table[index]) in written:
+                        raise PlanError(f"two rows write block {table[index]} of group {group}")
+                    written.add((group, table[index]))
+
+    def _run(self, plan: StepPlan, row: PlanRow) -> RowResult:
+        slot = self._slot(row.slot)
+        error = self.row_error(plan, row) if self.row_error is not None else None
+        token_ids = row.token_ids or self._sampled(row, slot)
+        if len(token_ids) != row.num_tokens or row.num_draft >= max(1, row.num_tokens):
+            raise PlanError(f"slot {row.slot}: {len(token_ids)} ids for {row.num_tokens} tokens")
+        kvs = [
+            self._compute(slot, row.start + offset, token) for offset, token in enumerate(token_ids)
+        ]
+        if error is not None:
+            slot.last_sampled = -1
+            return RowResult(row.slot, error=error)
+        if row.output is OutputKind.NONE:
+            return RowResult(row.slot)
+        sampled = self._sample(slot, row, token_ids, kvs)
+        slot.last_sampled = sampled[-1]
+        return RowResult(row.slot, tuple(sampled), self._logprobs(slot, sampled))
+
+    # ---- the arithmetic ------------------------------------------------------------------------
+
+    def _compute(self, slot: _Slot, position: int, token: int) -> int:
+        """Keys and values of one position, read through every group's table and stored in it."""
+        visible = tuple(
+            self._read(slot, group, position, window) for group, window in enumerate(self.windows)
+        )
+        value = hash((token, position, visible))
+        size = self.block_size
+        for group, table in enumerate(slot.tables):
+            self._kv[group][table[position // size] * size + position % size] = value
+        return value
+
+    def _read(self, slot: _Slot, group: int, position: int, window: int) -> tuple[int, ...]:
+        first = max(0, position - window + 1) if window else 0
+        table, size, kv = slot.tables[group], self.block_size, self._kv[group]
+        values: list[int] = []
+        for earlier in range(first, position):
+            block = table[earlier // size]
+            value = kv.get(block * size + earlier % size) if block >= 0 else None
+            if value is None:
+                raise PlanError(
+                    f"position {position} reads position {earlier} of group {group}, "
+                    f"which is not there (block {block})"
+                )
+            values.append(value)
+        return tuple(values)
+
+    def _sample(
+        self, slot: _Slot, row: PlanRow, token_ids: Sequence[int], kvs: list[int]
+    ) -> list[int]:
+        """The draw after the last known token, and on while a draft equals the draw before it."""
+        first = row.num_tokens - 1 - row.num_draft
+        sampled: list[int] = []
+        for step in range(row.num_draft + 1):
+            output = row.first_output + step
+            mask = slot.mask_ids if output < slot.params.min_tokens else ()
+            sampled.append(draw(kvs[first + step], slot.seed, output, self.vocab_size, mask))
+            if step < row.num_draft and token_ids[first + step + 1] != sampled[-1]:
+                break
+        return sampled
+
+    def _sampled(self, row: PlanRow, slot: _Slot) -> list[int]:
+        if row.num_tokens != 1 or slot.last_sampled is None:
+            raise PlanError(f"slot {row.slot} has sampled nothing that it could run")
+        return [slot.last_sampled]
+
+    def _logprobs(self, slot: _Slot, sampled: list[int]) -> tuple[TokenLogprobs, ...]:
+        count = slot.params.logprobs
+        if count is None:
+            return ()
+        top = tuple((i, -1.0 - i) for i in range(count))
+        return tuple(TokenLogprobs(token, -0.5, 1, top) for token in sampled)
+
+    def _slot(self, index: int) -> _Slot:
+        if index not in self._slots:
+            raise PlanError(f"slot {index} is empty")
+        return self._slots[index]
