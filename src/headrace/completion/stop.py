@@ -1,0 +1,106 @@
+"""Stop strings over a stream of text.
+
+Aho and Corasick, "Efficient string matching" (1975): one pass for all strings. The automaton's state is
+the longest suffix of the text so far that begins some stop string, and that suffix is exactly what must be
+held back: less would leak, more would only be late.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+
+class StopStrings:
+    """The automaton of a set of strings. Immutable: the sequences of a request share one."""
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        self.strings = tuple(filter(None, strings))
+        self.next: list[dict[str, int]] = [{}]
+        self.depth = [0]
+        self.longest = [0]
+        """By state: length of the longest stop string that ends here, 0 for none."""
+        self.fallback = [0]
+        for string in self.strings:
+            self._insert(string)
+        self._link()
+        first = "".join(map(re.escape, self.next[0]))
+        self.first = re.compile(f"[{first}]" if first else "(?!)", re.DOTALL)
+
+    def advance(self, state: int, character: str) -> int:
+        """The state after one more character."""
+        while state and character not in self.next[state]:
+            state = self.fallback[state]
+        return self.next[state].get(character, 0)
+
+    def _insert(self, string: str) -> None:
+        state = 0
+        for character in string:
+            following = self.next[state].get(character)
+            if following is None:
+                following = len(self.next)
+                self.next[state][character] = following
+                self.next.append({})
+                self.depth.append(self.depth[state] + 1)
+                self.longest.append(0)
+                self.fallback.append(0)
+            state = following
+        self.longest[state] = len(string)
+
+    def _link(self) -> None:
+        """Fallbacks breadth first: each state's is the longest proper suffix that is a state too."""
+        waiting = deque(self.next[0].values())
+        while waiting:
+            state = waiting.popleft()
+            fallback = self.fallback[state]
+            self.longest[state] = max(self.longest[state], self.longest[fallback])
+            for character, following in self.next[state].items():
+                self.fallback[following] = self.advance(fallback, character)
+                waiting.append(following)
+
+
+class Passed(Struct, frozen=True):
+    """What a piece of text lets out."""
+
+    text: str
+    stop: str | None = None
+    """The stop string that this piece completed."""
+
+
+class StopMatcher:
+    """One stream. The first stop string to be completed ends it; of several at once, the longest."""
+
+    def __init__(self, stops: StopStrings, *, include_stop: bool = False) -> None:
+        self._stops = stops
+        self._include_stop = include_stop
+        self._state = 0
+        self._held = ""
+
+    def feed(self, text: str) -> Passed:
+        """What may be shown now. After a match, nothing more may be fed."""
+        stops, state, place = self._stops, self._state, 0
+        while place < len(text):
+            if state == 0:
+                match = stops.first.search(text, place)
+                if match is None:
+                    break
+                place = match.start()
+            state = stops.advance(state, text[place])
+            place += 1
+            if stops.longest[state]:
+                return self._end(self._held + text[:place], stops.longest[state])
+        whole = self._held + text
+        cut = len(whole) - stops.depth[state]
+        self._state, self._held = state, whole[cut:]
+        return Passed(whole[:cut])
+
+    def flush(self) -> str:
+        """The end of the stream: what was held is text after all."""
+        held, self._held, self._state = self._held, "", 0
+        return held
+
+    def _end(self, whole: str, length: int) -> Passed:
+        self._held, self._state = "", 0
+        cut = len(whole) - length
+        return Passed(whole if self._include_stop else whole[:cut], whole[cut:])
