@@ -36,7 +36,7 @@ class Facts:
         value = self._get(key)
         if value is None and default is not None:
             return default
-        if isinstance(value, Sequence) and not isinstance(value, str) and len(set(value)) == 1:
+        if isinstance(value, list) and value and all(item == value[0] for item in value):
             value = value[0]
         if isinstance(value, float) and value.is_integer():
             value = int(value)

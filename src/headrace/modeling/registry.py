@@ -1,16 +1,18 @@
 """From a checkpoint to the facts of its model: which family, which sizes, which tensors."""
 
+import math
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from headrace.core.errors import ModelLoadError, UnsupportedModelError
-from headrace.modeling.facts import Facts
+from headrace.modeling.facts import MAX_SIZE, Facts
+from headrace.modeling.layers.rope import inverse_frequencies
 from headrace.modeling.models.family import Family
 from headrace.modeling.models.gguf_metadata import GGUFHeader
 from headrace.modeling.models.names import TensorNames
 from headrace.modeling.models.parameters import ParameterList
-from headrace.modeling.spec import ModelSpec
+from headrace.modeling.spec import ModelSpec, RopeSpec
 from headrace.modeling.weights.checkpoint import Checkpoint
 from headrace.modeling.weights.parameters import ParameterSpec
 
@@ -37,6 +39,9 @@ GGUF_FAMILIES: Mapping[str, str] = {
     "gemma3": f"{_MODELS}.gemma3:FAMILY",
     "phi3": f"{_MODELS}.phi3:FAMILY",
 }
+
+#: Radians a position. Every known model stays below 2.
+MAX_FREQUENCY = 1e6
 
 
 def describe(checkpoint: Checkpoint) -> tuple[ModelSpec, tuple[ParameterSpec, ...]]:
@@ -121,5 +126,18 @@ def _check(spec: ModelSpec, origin: str) -> None:
         )
     if spec.head_size % 2:
         raise ModelLoadError(f"{origin}: heads of {spec.head_size} elements cannot be rotated.")
+    for rope in spec.ropes:
+        _check_frequencies(rope, spec, origin)
+    if spec.max_context > MAX_SIZE:
+        raise ModelLoadError(f"{origin}: a context of {spec.max_context} tokens is too large.")
     if spec.head_size * spec.num_heads > 1 << 24:
         raise ModelLoadError(f"{origin}: {spec.num_heads} heads of {spec.head_size} are too large.")
+
+
+def _check_frequencies(rope: RopeSpec, spec: ModelSpec, origin: str) -> None:
+    try:
+        frequencies = inverse_frequencies(rope, spec.head_size, spec.max_context)
+    except (ArithmeticError, ValueError):
+        frequencies = [math.nan]
+    if not all(0.0 <= frequency <= MAX_FREQUENCY for frequency in frequencies):
+        raise ModelLoadError(f"{origin}: the rope values give frequencies that no model has.")
