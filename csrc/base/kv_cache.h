@@ -4,8 +4,8 @@
 // the cache's dtype. Keys lie in tiles of sixteen tokens with the tokens innermost, so that sixteen
 // scores are one Vec that adds up over D and nothing is summed across lanes; values lie as they are
 // read, a row of D per token. Memory is mapped at creation and touched only when written (untouched
-// blocks read as zeros). A Vec may be read from the start of any sixteen elements of a value row, also
-// past its end.
+// blocks read as zeros). A Vec may be read from the start of any sixteen elements of a value row,
+// also past its end.
 #pragma once
 
 #include <cstddef>
@@ -35,6 +35,8 @@ class KVCache {
   // Throws std::invalid_argument for a layout that makes no sense (P must be a multiple of 16 that
   // divides 512), std::bad_alloc without address space.
   explicit KVCache(KVLayout layout);
+  KVCache(const KVCache&) = delete;
+  KVCache& operator=(const KVCache&) = delete;
 
   HR_ALWAYS_INLINE const KVLayout& layout() const { return layout_; }
   HR_ALWAYS_INLINE int group_of(int layer) const { return layout_.layer_groups[layer]; }

@@ -1,0 +1,33 @@
+// What stays while programs come and go: an instruction set's kernels, a thread pool, scratch
+// memory.
+#pragma once
+
+#include "base/isa.h"
+#include "base/kernels.h"
+#include "base/memory.h"
+#include "base/parallel.h"
+
+namespace headrace {
+
+class Device {
+ public:
+  // Throws std::invalid_argument when this machine lacks the set.
+  Device(Isa isa, int num_threads);
+
+  Isa isa() const { return isa_; }
+  const KernelTable& kernels() const { return *kernels_; }
+  ThreadPool& pool() { return pool_; }
+  Mapping& scratch() { return scratch_; }
+
+  // The dtype that the operand of a linear with this weight must have.
+  DType operand_dtype(WeightFormat format) const;
+
+ private:
+  Isa isa_;
+  CpuFeatures cpu_;
+  const KernelTable* kernels_;
+  ThreadPool pool_;
+  Mapping scratch_;
+};
+
+}  // namespace headrace
