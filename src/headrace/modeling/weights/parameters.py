@@ -53,6 +53,8 @@ class ParameterSpec:
     kind: ParameterKind
     sources: tuple[Source, ...]
     is_optional: bool = False
+    min_bits: int = 4
+    """Quantising at load leaves at least this many bits; 8 for embeddings and output heads."""
 
 
 @dataclass(frozen=True, slots=True)
