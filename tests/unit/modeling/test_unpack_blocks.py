@@ -7,6 +7,7 @@ import pytest
 
 from headrace.core.errors import ModelLoadError, UnsupportedModelError
 from headrace.kernels.formats import QuantizedMatrix, WeightFormat
+from headrace.kernels.packing import pack, unpack_codes
 from headrace.modeling.quantization.dequantize import dequantize
 from headrace.modeling.quantization.unpack import UNPACKERS, unpack
 from headrace.modeling.weights.ggml_types import GGML_TYPES, SUPPORTED_TYPES
@@ -46,6 +47,18 @@ def test_row_ranges_are_rows_of_the_whole(type_name):
     whole = dequantize(unpack(type_name, raw, K, (0, 20)))
     np.testing.assert_array_equal(dequantize(unpack(type_name, raw, K, (3, 17))), whole[3:17])
     assert dequantize(unpack(type_name, raw, K, (5, 5))).shape == (0, K)
+
+
+@pytest.mark.parametrize("type_name", UNPACKERS)
+def test_packing_keeps_codes_and_scales_to_eleven_bits(type_name):
+    raw = memoryview(random_blocks(type_name, 20)).cast("B")
+    matrix = unpack(type_name, raw, K, (0, 20))
+    packed = unpack_codes(pack(matrix))
+    np.testing.assert_array_equal(packed.codes, matrix.codes)
+    assert packed.offset == matrix.offset
+    np.testing.assert_allclose(packed.scales, matrix.scales, rtol=2**-11, atol=0)
+    if matrix.mins is not None:
+        np.testing.assert_allclose(packed.mins, matrix.mins, rtol=2**-11, atol=0)
 
 
 def test_slices_inside_the_unpacker_join_without_a_seam(monkeypatch):

@@ -273,7 +273,7 @@ def _sync_directory(directory: Path) -> None:
             os.close(handle)
 
 
-def _trim(directory: Path, *, keep: str, max_bytes: int = MAX_CACHE_BYTES) -> None:
+def _trim(directory: Path, *, keep: str) -> None:
     """Remove what crashed writers left, and the entries used least recently beyond the bound."""
     for path in directory.glob(f".*{SUFFIX}.*.tmp"):
         _remove_if_abandoned(path)
@@ -284,7 +284,7 @@ def _trim(directory: Path, *, keep: str, max_bytes: int = MAX_CACHE_BYTES) -> No
             entries.append((stats.st_mtime_ns, stats.st_size, path))
     total = sum(size for _, size, _ in entries)
     for _, size, path in sorted(entries):
-        if total <= max_bytes:
+        if total <= MAX_CACHE_BYTES:
             return
         if path.name != keep:
             with suppress(OSError):
