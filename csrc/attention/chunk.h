@@ -72,13 +72,17 @@ static void weigh_chunk(const Op& op, const KeyTile* tiles, const RowView* views
   }
 }
 
+// Blocks that the caller's mass has no column for are left out.
 HR_INLINE void note_mass(const Op& op, const KeyTile* tiles, const RowView& view,
                          const float* tile_sums, int64_t chunk, float chunk_max, int row,
                          const Workspace& w) {
   const int block_size = op.kv.layout().block_size;
   float* sums = w.block_sums + row * op.num_blocks;
-  for (int j = view.begin; j < view.end; ++j) sums[tiles[j].first / block_size] += tile_sums[j];
-  w.chunk_maxima[row * op.num_chunks + chunk] = chunk_max;
+  for (int j = view.begin; j < view.end; ++j) {
+    const int64_t block = tiles[j].first / block_size;
+    if (block < op.num_blocks) sums[block] += tile_sums[j];
+  }
+  if (chunk < op.num_chunks) w.chunk_maxima[row * op.num_chunks + chunk] = chunk_max;
 }
 
 // One chunk for the R rows from `first_row`: scores, softmax, weighted values, merged into the
@@ -134,12 +138,10 @@ static void run_chunks(const Op& op, const Task& task, int64_t chunk_begin, int6
       };
       run.template operator()<1>();
       run.template operator()<2>();
-#if defined(HR_ISA_AVX512) || defined(HR_ISA_AVX2)
       run.template operator()<3>();
       run.template operator()<4>();
       run.template operator()<5>();
       run.template operator()<6>();
-#endif
     }
   }
 }

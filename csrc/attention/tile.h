@@ -15,14 +15,13 @@
 namespace headrace::HR_ISA {
 
 // Register tile: rows by Vecs. AVX-512 has 32 registers: 6 * 4 sums, 4 operands, 1 broadcast. With
-// AVX2 a Vec is two of 16 registers: 6 * 2 sums, 2 operands, 1 broadcast. Plain C++ gets what SSE2
-// holds.
+// AVX2 a Vec is two of 16 registers: 6 * 2 sums, 2 operands, 1 broadcast. Plain C++ keeps its sums in
+// the L1 cache; six rows make good for widening a key or value in scalar code.
+inline constexpr int kTileRows = 6;
 #if defined(HR_ISA_AVX512)
-inline constexpr int kTileRows = 6, kTileVecs = 4;
-#elif defined(HR_ISA_AVX2)
-inline constexpr int kTileRows = 6, kTileVecs = 1;
+inline constexpr int kTileVecs = 4;
 #else
-inline constexpr int kTileRows = 2, kTileVecs = 1;
+inline constexpr int kTileVecs = 1;
 #endif
 
 inline constexpr int kTilesPerChunk = kAttentionChunk / kKeyTile;

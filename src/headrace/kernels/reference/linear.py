@@ -29,7 +29,7 @@ def linear_quantized(x: QuantizedRows, weight: QuantizedMatrix) -> Float32:
     size = weight.format.group_size
     num_rows, num_inputs = x.codes.shape
     accumulator = np.zeros((num_rows, weight.codes.shape[0]), np.float32)
-    for group in range(num_inputs // size):
+    for group in range(-(-num_inputs // size)):
         columns = slice(group * size, (group + 1) * size)
         codes_x = x.codes[:, columns].astype(np.float64)
         codes_w = weight.codes[:, columns].astype(np.float64) - weight.offset
@@ -54,9 +54,9 @@ def linear_float(x: Float32, weight: Float32) -> Float32:
 
 def dequantize(weight: QuantizedMatrix) -> Float32:
     """[N, K]: scales * (codes - offset) + mins, as float32."""
-    size = weight.format.group_size
+    size, num_inputs = weight.format.group_size, weight.codes.shape[1]
     values = weight.codes.astype(np.float32) - np.float32(weight.offset)
-    values *= np.repeat(weight.scales, size, axis=1)
+    values *= np.repeat(weight.scales, size, axis=1)[:, :num_inputs]
     if weight.mins is not None:
-        values += np.repeat(weight.mins, size, axis=1)
+        values += np.repeat(weight.mins, size, axis=1)[:, :num_inputs]
     return values

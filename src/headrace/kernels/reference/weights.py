@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
 from headrace.kernels.formats import Matrix, PackedWeight, QuantizedMatrix, WeightFormat
+from headrace.kernels.packing import unpack, unpack_codes
 from headrace.kernels.reference.linear import dequantize
 from headrace.kernels.reference.rounding import from_bf16_bits
 
@@ -35,7 +36,7 @@ class ReferenceWeight:
 def load_matrix(source: PackedWeight | Matrix, *, keep_codes: bool) -> ReferenceWeight:
     """Unpack a weight; quantised ones stay codes with `keep_codes`, else become float32."""
     if isinstance(source, PackedWeight):
-        raise KernelError("load_weight: packed weights need formats.unpack.")
+        return _load_packed(source, keep_codes=keep_codes)
     matrix = source
     if isinstance(matrix, QuantizedMatrix):
         num_outputs, num_inputs = matrix.codes.shape
@@ -54,3 +55,9 @@ def load_matrix(source: PackedWeight | Matrix, *, keep_codes: bool) -> Reference
     return ReferenceWeight(
         WeightFormat.F32, num_outputs, num_inputs, np.ascontiguousarray(matrix, dtype=np.float32)
     )
+
+
+def _load_packed(weight: PackedWeight, *, keep_codes: bool) -> ReferenceWeight:
+    is_kept = keep_codes and weight.format.is_quantized
+    matrix = unpack_codes(weight) if is_kept else unpack(weight)
+    return ReferenceWeight(weight.format, weight.num_outputs, weight.num_inputs, matrix)
