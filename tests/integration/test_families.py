@@ -63,7 +63,9 @@ def run_plain(
     checkpoint: Checkpoint,
     sequences: Sequence[NDArray[np.int32]],
     schedule: Callable[[Sequence[int]], list[Step]],
+    *,
     adjust: Callable[[ModelSpec], ModelSpec] = lambda spec: spec,
+    last_only: bool = False,
 ) -> list[NDArray[np.float32]]:
     spec, parameters = describe(checkpoint)
     lengths = [len(sequence) for sequence in sequences]
@@ -74,7 +76,7 @@ def run_plain(
         max_tokens=max(lengths),
         num_sequences=len(lengths),
     )
-    return run.logits(sequences, schedule(lengths))
+    return run.logits(sequences, schedule(lengths), last_only=last_only)
 
 
 def assert_close(
@@ -113,6 +115,14 @@ def test_longrope_within_the_original_context(truth: Callable[[Case], Truth]) ->
     sequences = random_sequences((32, 11))
     wanted = model_logits(known.model, sequences)
     found = run_plain(
-        open_checkpoint(known.path), sequences, whole, lambda spec: spec.with_max_context(32)
+        open_checkpoint(known.path), sequences, whole, adjust=lambda spec: spec.with_max_context(32)
     )
     assert_close(found, wanted, TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_only_the_wanted_rows(name: str, truth: Callable[[Case], Truth]) -> None:
+    """Most prefill steps ask for no logits at all."""
+    known = truth(next(case for case in CASES if case.name == name))
+    found = run_plain(open_checkpoint(known.path), known.sequences, chunked, last_only=True)
+    assert_close(found, [logits[-1:] for logits in known.logits], TOLERANCE)

@@ -96,22 +96,33 @@ class ModelRun:
         self._num_sequences = num_sequences
 
     def logits(
-        self, sequences: Sequence[NDArray[np.int32]], steps: Sequence[Step]
+        self,
+        sequences: Sequence[NDArray[np.int32]],
+        steps: Sequence[Step],
+        *,
+        last_only: bool = False,
     ) -> list[NDArray[np.float32]]:
-        """[len(sequence), V] for each sequence, whichever way the steps cut them."""
+        """[len(sequence), V] for each sequence, whichever way the steps cut them.
+
+        With `last_only`, [1, V]: as in serving, no logits are asked for before a prompt's last token.
+        """
         assert len(sequences) <= self._num_sequences
         done = [0] * len(sequences)
         found: list[list[NDArray[np.float32]]] = [[] for _ in sequences]
         tables = self._block_tables(len(sequences))
         for step in steps:
             inputs = self._inputs(sequences, done, step, tables)
+            ends = [done[c.sequence] + c.count == len(sequences[c.sequence]) for c in step]
+            if last_only:
+                inputs.output_rows = (inputs.query_starts[1:] - 1)[ends]
             self._model.program.run(inputs)
             assert self._model.logits is not None
             rows = self._model.program.read(self._model.logits, len(inputs.output_rows)).copy()
             first = 0
-            for chunk in step:
-                found[chunk.sequence].append(rows[first : first + chunk.count])
-                first += chunk.count
+            for chunk, is_end in zip(step, ends, strict=True):
+                count = int(is_end) if last_only else chunk.count
+                found[chunk.sequence].append(rows[first : first + count])
+                first += count
                 done[chunk.sequence] += chunk.count
             self._give_back(tables, done)
         return [np.concatenate(parts) for parts in found]

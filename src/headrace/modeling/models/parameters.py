@@ -11,6 +11,9 @@ from headrace.modeling.weights.parameters import ParameterKind, ParameterSpec, S
 
 Shapes = Mapping[str, tuple[int, ...]]
 
+#: Embeddings and heads suffer most when float weights are quantised at load.
+VOCABULARY_BITS = 8
+
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
@@ -40,14 +43,16 @@ class ParameterList:
         """
         spec = self._spec
         size = spec.hidden_size
-        found = [self._matrix("embed", [self._piece(self._names.embed, spec.vocab_size)], size)]
+        embed = [self._piece(self._names.embed, spec.vocab_size)]
+        found = [self._matrix("embed", embed, size, VOCABULARY_BITS)]
         for layer in range(spec.num_layers):
             found += self._layer(layer)
         found.append(self._norm("norm", self._names.norm, size))
         if not spec.has_tied_head:
             head = next((n for n in self._names.heads if f"{n}.weight" in self._shapes), None)
             name = self._names.heads[0] if head is None else head
-            found.append(self._matrix("head", [_Piece(name, spec.vocab_size)], size))
+            rows = [_Piece(name, spec.vocab_size)]
+            found.append(self._matrix("head", rows, size, VOCABULARY_BITS))
         self._refuse_leftovers(found)
         return tuple(found)
 
@@ -109,11 +114,13 @@ class ParameterList:
 
     # ---- one parameter -------------------------------------------------------------------------
 
-    def _matrix(self, name: str, pieces: list[_Piece], num_inputs: int) -> ParameterSpec:
+    def _matrix(
+        self, name: str, pieces: list[_Piece], num_inputs: int, min_bits: int = 4
+    ) -> ParameterSpec:
         sources = tuple(
             self._source(piece, ".weight", (piece.rows, num_inputs)) for piece in pieces
         )
-        return ParameterSpec(name, ParameterKind.LINEAR, sources)
+        return ParameterSpec(name, ParameterKind.LINEAR, sources, min_bits=min_bits)
 
     def _bias(self, name: str, pieces: list[_Piece]) -> ParameterSpec:
         sources = tuple(self._source(piece, ".bias", (piece.rows,)) for piece in pieces)
