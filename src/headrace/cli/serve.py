@@ -11,8 +11,8 @@ from headrace.core.errors import ConfigError
 def main(argv: Sequence[str]) -> int:
     """Serve until SIGTERM or Ctrl-C."""
     loaded = load_config(argv)
-    # Imported now, so that help and a wrong flag do not wait for the web stack.
-    from headrace.server.app import run_server
+    # Imported now, so that help and a wrong flag do not wait for it.
+    from headrace.server.run import run_server
 
     return run_server(loaded.config)
 
