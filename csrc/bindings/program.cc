@@ -138,27 +138,37 @@ void bind_cache(nb::module_& module) {
       .def("import_block", &import_block);
 }
 
-// Ops without a vector or weight.
+// Names of arguments are those of kernels/ops.py.
 void bind_plain_ops(nb::class_<Program>& program) {
   program
-      .def("add_convert",
-           [](Program& self, Buffer x, Buffer out) { self.add(ConvertArgs{x, out}, {}); })
-      .def("add_gated_activation",
-           [](Program& self, Buffer x, Buffer out, Activation kind) {
-             self.add(GatedActivationArgs{x, out, kind}, {});
-           })
-      .def("add_gather_outputs",
-           [](Program& self, Buffer x, Buffer out) { self.add(GatherOutputsArgs{x, out}, {}); })
-      .def("add_soft_cap",
-           [](Program& self, Buffer x, float cap) { self.add(SoftCapArgs{x, cap}, {}); });
+      .def(
+          "add_convert",
+          [](Program& self, Buffer x, Buffer out) { self.add(ConvertArgs{x, out}, {}); },
+          nb::arg("x"), nb::arg("out"))
+      .def(
+          "add_gated_activation",
+          [](Program& self, Buffer x, Buffer out, Activation kind) {
+            self.add(GatedActivationArgs{x, out, kind}, {});
+          },
+          nb::arg("x"), nb::arg("out"), nb::arg("kind"))
+      .def(
+          "add_gather_outputs",
+          [](Program& self, Buffer x, Buffer out) { self.add(GatherOutputsArgs{x, out}, {}); },
+          nb::arg("x"), nb::arg("out"))
+      .def(
+          "add_soft_cap",
+          [](Program& self, Buffer x, float cap) { self.add(SoftCapArgs{x, cap}, {}); },
+          nb::arg("x"), nb::arg("cap"));
 }
 
 void bind_linear_ops(nb::class_<Program>& program) {
   program
-      .def("add_embed",
-           [](Program& self, const WeightPtr& table, Buffer out, float scale) {
-             self.add(EmbedArgs{table->packed, out, scale}, {table});
-           })
+      .def(
+          "add_embed",
+          [](Program& self, const WeightPtr& table, Buffer out, float scale) {
+            self.add(EmbedArgs{table->packed, out, scale}, {table});
+          },
+          nb::arg("table"), nb::arg("out"), nb::arg("scale"))
       .def(
           "add_linear",
           [](Program& self, Buffer x, const WeightPtr& weight, Buffer out,
@@ -171,22 +181,28 @@ void bind_linear_ops(nb::class_<Program>& program) {
           },
           nb::arg("x"), nb::arg("weight"), nb::arg("out"), nb::arg("bias").none(),
           nb::arg("accumulate"), nb::arg("first_column"), nb::arg("scale"))
-      .def("add_rms_norm",
-           [](Program& self, Buffer x, const VectorPtr& weight, Buffer out, float eps) {
-             self.add(RmsNormArgs{x, weight->data(), out, eps}, {weight});
-           })
-      .def("add_rms_norm_add",
-           [](Program& self, Buffer x, const VectorPtr& weight, Buffer out, float eps) {
-             self.add(RmsNormAddArgs{x, weight->data(), out, eps}, {weight});
-           });
+      .def(
+          "add_rms_norm",
+          [](Program& self, Buffer x, const VectorPtr& weight, Buffer out, float eps) {
+            self.add(RmsNormArgs{x, weight->data(), out, eps}, {weight});
+          },
+          nb::arg("x"), nb::arg("weight"), nb::arg("out"), nb::arg("eps"))
+      .def(
+          "add_rms_norm_add",
+          [](Program& self, Buffer x, const VectorPtr& weight, Buffer out, float eps) {
+            self.add(RmsNormAddArgs{x, weight->data(), out, eps}, {weight});
+          },
+          nb::arg("x"), nb::arg("weight"), nb::arg("out"), nb::arg("eps"));
 }
 
 void bind_attention_ops(nb::class_<Program>& program) {
   program
-      .def("add_rope_table",
-           [](Program& self, Buffer out, const VectorPtr& frequencies, float scale) {
-             self.add(RopeTableArgs{out, frequencies->data(), scale}, {frequencies});
-           })
+      .def(
+          "add_rope_table",
+          [](Program& self, Buffer out, const VectorPtr& frequencies, float scale) {
+            self.add(RopeTableArgs{out, frequencies->data(), scale}, {frequencies});
+          },
+          nb::arg("out"), nb::arg("frequencies"), nb::arg("scale"))
       .def(
           "add_rotate_and_store",
           [](Program& self, Buffer qkv, Buffer rope, int layer, int num_heads,

@@ -1,0 +1,137 @@
+"""The C++ module, see csrc/bindings. Buffers, weights and vectors are handles."""
+
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+class DType(Enum):
+    F32 = 0
+    BF16 = 1
+    F16 = 2
+    Q8 = 3
+
+class Rows(Enum):
+    TOKENS = 0
+    OUTPUTS = 1
+
+class WeightFormat(Enum):
+    W4G32 = 0
+    W8G32 = 1
+    W8G16 = 2
+    BF16 = 3
+    F16 = 4
+    F32 = 5
+
+class Isa(Enum):
+    GENERIC = 0
+    AVX2 = 1
+    AVX512 = 2
+
+class Activation(Enum):
+    SILU = 0
+    GELU_TANH = 1
+
+class CpuFeatures:
+    has_avx2: bool
+    has_avx512: bool
+    has_avx512_bf16: bool
+
+def detect_cpu() -> CpuFeatures: ...
+
+class Weight:
+    format: WeightFormat
+    num_outputs: int
+    num_inputs: int
+
+def make_weight(
+    format: WeightFormat,
+    num_outputs: int,
+    num_inputs: int,
+    has_mins: bool,
+    offset: int,
+    data: NDArray[np.uint8],
+) -> Weight: ...
+
+class Vector:
+    size: int
+    def __init__(self, values: NDArray[np.float32]) -> None: ...
+
+class Device:
+    isa: Isa
+    num_threads: int
+    def __init__(self, isa: Isa, num_threads: int) -> None: ...
+    def operand_dtype(self, format: WeightFormat, /) -> DType: ...
+
+class Buffer: ...
+
+class KVCache:
+    def __init__(
+        self,
+        num_layers: int,
+        num_kv_heads: int,
+        head_size: int,
+        block_size: int,
+        dtype: DType,
+        layer_groups: tuple[int, ...],
+        num_blocks: tuple[int, ...],
+    ) -> None: ...
+    def copy_block(self, group: int, source: int, target: int, /) -> None: ...
+    def export_block(self, group: int, block: int, /) -> NDArray[np.float32]: ...
+    def import_block(self, group: int, block: int, data: NDArray[np.float32], /) -> None: ...
+
+class Program:
+    """Beside these, one `add_<op>` per op, with the arguments that `Recorder.emit` gets."""
+
+    arena_bytes: int
+    num_ops: int
+    def __init__(
+        self, device: Device, cache: KVCache, max_tokens: int, max_outputs: int
+    ) -> None: ...
+    def add_buffer(self, rows: Rows, width: int, dtype: DType, /) -> Buffer: ...
+    def run(
+        self,
+        token_ids: NDArray[np.int32],
+        positions: NDArray[np.int32],
+        query_starts: NDArray[np.int32],
+        key_starts: NDArray[np.int32],
+        slots: NDArray[np.int32],
+        block_tables: tuple[NDArray[np.int32], ...],
+        output_rows: NDArray[np.int32],
+        /,
+    ) -> None: ...
+    def read(self, buffer: Buffer, num_rows: int, /) -> NDArray[np.float32]: ...
+    def read_bytes(self, buffer: Buffer, num_rows: int, /) -> NDArray[np.uint8]: ...
+    def write(self, buffer: Buffer, rows: NDArray[np.float32], /) -> None: ...
+    def set_profiling(self, enabled: bool, /) -> None: ...
+    def times(self) -> dict[str, tuple[int, int]]: ...
+
+def sample(
+    device: Device,
+    logits: NDArray[np.float32],
+    temperature: NDArray[np.float32],
+    top_k: NDArray[np.int32],
+    top_p: NDArray[np.float32],
+    min_p: NDArray[np.float32],
+    presence_penalty: NDArray[np.float32],
+    frequency_penalty: NDArray[np.float32],
+    repetition_penalty: NDArray[np.float32],
+    seeds: NDArray[np.uint64],
+    output_positions: NDArray[np.int64],
+    num_logprobs: NDArray[np.int32],
+    slots: NDArray[np.int32],
+    history: NDArray[np.int32],
+    history_lengths: NDArray[np.int32],
+    num_prompt: NDArray[np.int32],
+    bias_starts: NDArray[np.int32],
+    bias_ids: NDArray[np.int32],
+    bias_values: NDArray[np.float32],
+    allowed: NDArray[np.uint32] | None,
+    token_ids: NDArray[np.int32],
+    is_finite: NDArray[np.bool_],
+    logprobs: NDArray[np.float32],
+    ranks: NDArray[np.int32],
+    top_ids: NDArray[np.int32],
+    top_logprobs: NDArray[np.float32],
+    /,
+) -> None: ...
