@@ -109,6 +109,7 @@ class Exchange(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._pending = b""
         self._now = 0.0
+        self._is_over = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have asyncio's methods but not its base class.
@@ -116,7 +117,7 @@ class Exchange(asyncio.Protocol):
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        if self.done.done():
+        if self._is_over:
             return
         self._now = self._clock.monotonic()
         try:
@@ -178,12 +179,14 @@ class Exchange(asyncio.Protocol):
             self.outcome.chunks.append(self._now)
 
     def _finish(self, error: str | None, detail: str = "") -> None:
-        if self.done.done():
+        if self._is_over:
             return
+        self._is_over = True
         self.outcome.ended = self._now
         self.outcome.error = error
         self.outcome.detail = detail
-        self.done.set_result(None)
+        if not self.done.done():  # a time-out has cancelled it
+            self.done.set_result(None)
         if self._transport is not None:
             # Not close(): over TLS that would wait for the other side.
             self._transport.abort()
