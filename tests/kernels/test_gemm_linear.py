@@ -1,12 +1,5 @@
 import numpy as np
 import pytest
-
-from headrace.core.errors import KernelError
-from headrace.kernels.cpu import _native
-from headrace.kernels.cpu.backend import CpuBackend
-from headrace.kernels.formats import PackedWeight
-from headrace.kernels.ops import Rows, StepLimits
-from headrace.kernels.packing import pack, unpack
 from tests.support.gemm_cases import (
     KINDS,
     dequantize,
@@ -17,6 +10,13 @@ from tests.support.gemm_cases import (
     step_inputs,
     tolerance,
 )
+
+from headrace.core.errors import KernelError
+from headrace.kernels.cpu import _native
+from headrace.kernels.cpu.backend import CpuBackend
+from headrace.kernels.formats import PackedWeight
+from headrace.kernels.ops import Rows, StepLimits
+from headrace.kernels.packing import pack, unpack
 
 CPU = _native.detect_cpu()
 ISAS = ["generic"] + ["avx2"] * CPU.has_avx2 + ["avx512"] * CPU.has_avx512

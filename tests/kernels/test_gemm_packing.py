@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
+from tests.support.gemm_cases import KINDS, dequantize, random_matrix
 
 from headrace.core.errors import KernelError
 from headrace.kernels.formats import PackedWeight, QuantizedMatrix, WeightFormat
 from headrace.kernels.packing import pack, packed_size, unpack, unpack_codes
-from tests.support.gemm_cases import KINDS, dequantize, random_matrix
 
 SHAPES = [(16, 32), (1, 1), (17, 33), (37, 100), (48, 576), (5, 640)]
 
