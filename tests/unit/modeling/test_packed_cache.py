@@ -256,10 +256,10 @@ def _load_in_child(model, cache, results):
 
 
 def test_several_processes_may_start_at_once(model, cache):
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("spawn")
     results = context.Queue()
     children = [
-        context.Process(target=_load_in_child, args=(model, cache, results)) for _ in range(4)
+        context.Process(target=_load_in_child, args=(model, cache, results)) for _ in range(3)
     ]
     for child in children:
         child.start()

@@ -45,7 +45,8 @@ class HTTPFile:
 
     @property
     def label(self) -> str:
-        return self.url
+        """The URL without its query, which may hold a signature."""
+        return self.url.partition("?")[0]
 
     @contextmanager
     def open(self, start: int, version: str | None) -> Iterator[Reply]:
@@ -59,6 +60,7 @@ class HTTPFile:
             with opener.open(request, timeout=TIMEOUT) as response:
                 yield self._reply(response, start)
         except urllib.error.HTTPError as error:
+            error.close()  # it holds the connection
             if error.code == 416 and _complete_size(error.headers) == start:
                 yield Reply(start, start, version, iter(()))
                 return
@@ -77,16 +79,16 @@ class HTTPFile:
                 or 0
             )
             if start != asked:
-                raise DownloadError(f"{self.url} answered with another range than was asked for.")
+                raise DownloadError(f"{self.label} answered with another range than was asked for.")
         elif response.status != 200:
-            raise DownloadError(f"{self.url} answered {response.status}.")
+            raise DownloadError(f"{self.label} answered {response.status}.")
         total = None if length is None else start + length
         return Reply(start, total, _validator(headers), _chunks(response))
 
     def _explain(self, error: urllib.error.HTTPError) -> Exception:
         if error.code in TRANSIENT_STATUS:
             return TransientError(f"the server answered {error.code} {error.reason}")
-        return DownloadError(f"{self.url} answered {error.code} {error.reason}.")
+        return DownloadError(f"{self.label} answered {error.code} {error.reason}.")
 
 
 class _CarefulRedirects(urllib.request.HTTPRedirectHandler):
@@ -104,9 +106,13 @@ class _CarefulRedirects(urllib.request.HTTPRedirectHandler):
         headers: http.client.HTTPMessage,
         newurl: str,
     ) -> urllib.request.Request | None:
-        check_url(newurl)
-        if req.full_url.startswith("https:") and not newurl.startswith("https:"):
-            raise DownloadError(f"{req.full_url} redirects to plain http.")
+        try:
+            check_url(newurl)
+            if req.full_url.startswith("https:") and not newurl.startswith("https:"):
+                raise DownloadError("A redirect leads from https to plain http.")
+        except DownloadError:
+            fp.close()
+            raise
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

@@ -27,10 +27,11 @@ def fetch_from_hub(source: str, *, progress: bool) -> Path:
         raise DownloadError(f"'hf:{source}' is not of the form hf:org/name[@revision][:file.gguf].")
     try:
         import huggingface_hub
+        import huggingface_hub.utils as hub_utils
     except ImportError as error:
         raise DownloadError("hf: needs huggingface_hub: pip install huggingface_hub.") from error
     repo, revision, file = match["repo"], match["revision"], match["file"]
-    bars: Any = huggingface_hub.utils
+    bars: Any = hub_utils
     was_quiet = bars.are_progress_bars_disabled()
     if not progress:
         bars.disable_progress_bars()

