@@ -25,7 +25,7 @@ from headrace.core.stats import EngineStats, StepStats
 from headrace.engine.memory.events import BlockRemoved, BlockStored
 
 VOCAB_SIZE = 512
-EOS_ID = 2
+EOS_ID = 257
 BUILD = "tests.support.fake_engine:build_engine"
 #: A token id in a prompt that does something to the engine (ids that no text makes).
 POISON_STEP, POISON_ADD, POISON_EXIT, POISON_HANG = 500, 501, 502, 503
@@ -43,6 +43,10 @@ class FakeOptions(Struct, frozen=True):
     start: float = 0.0
     """Seconds that the start takes."""
     max_num_seqs: int = 8
+    text: str = ""
+    """Say this over and over, a UTF-8 byte a token, instead of letters."""
+    tokenizer: str = ""
+    """Directory that the HTTP process reads its tokenizer from."""
     kv_events: int = 0
 
 
@@ -149,7 +153,7 @@ class FakeEngine:
         request = sequence.request
         position = len(sequence.output)
         is_eos = self.options.tokens and position + 1 >= self.options.tokens
-        token = EOS_ID if is_eos else token_at(request, sequence.index, position)
+        token = EOS_ID if is_eos else self._next(request, sequence.index, position)
         sequence.output.append(token)
         is_first = not sequence.first_token
         sequence.first_token = sequence.first_token or self._clock.monotonic()
@@ -175,6 +179,10 @@ class FakeEngine:
                 times=self._times(sequence) if is_first or finish else None,
             )
         ]
+
+    def _next(self, request: Request, index: int, position: int) -> int:
+        said = self.options.text.encode()
+        return said[position % len(said)] if said else token_at(request, index, position)
 
     def _end(
         self, sequence: _Sequence, reason: FinishReason, error: str | None = None
@@ -231,7 +239,7 @@ def fake_info(config: EngineConfig, options: FakeOptions) -> ModelInfo:
     return ModelInfo(
         names=config.model.served_model_name or ("fake",),
         source=config.model.model,
-        path=config.model.model,
+        path=options.tokenizer or config.model.model,
         family="fake",
         digest="0123456789abcdef",
         vocab_size=VOCAB_SIZE,

@@ -50,6 +50,8 @@ class GenerationFields(Struct, frozen=True, kw_only=True):
     stop: StopText | StopList | None = None
     stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_TOKEN_IDS)] | None = None
     ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
     user: str | None = None
     priority: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None = None
     request_id: str | None = None
@@ -77,6 +79,4 @@ class GenerationFields(Struct, frozen=True, kw_only=True):
     allowed_token_ids: Any = None
     bad_words: Any = None
     truncate_prompt_tokens: Any = None
-    include_stop_str_in_output: Any = None
-    skip_special_tokens: Any = None
     spaces_between_special_tokens: Any = None

@@ -31,10 +31,6 @@ def _is_one(value: Any) -> bool:
     return bool(value == 1)
 
 
-def _true(value: Any) -> bool:
-    return value is True
-
-
 #: Field → values that ask for nothing. Anything else is a 400.
 _COMMON: dict[str, Harmless] = {
     "response_format": _plain_text,
@@ -52,8 +48,6 @@ _COMMON: dict[str, Harmless] = {
     "allowed_token_ids": _falsy,
     "bad_words": _falsy,
     "truncate_prompt_tokens": lambda value: value is None,
-    "include_stop_str_in_output": _falsy,
-    "skip_special_tokens": _true,
     "spaces_between_special_tokens": lambda value: isinstance(value, bool),
 }
 _CHAT: dict[str, Harmless] = {

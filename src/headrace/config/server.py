@@ -66,6 +66,10 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
         | None
     ) = None
     """ZeroMQ endpoint on which stored and removed blocks are published, such as tcp://127.0.0.1:5557."""
+    kv_events_topic: str = ""
+    """Topic of those messages; routers want names such as kv@POD@MODEL."""
+    kv_events_as_maps: bool = False
+    """Send each KV event as a map, as vLLM does since June 2026, instead of an array."""
     metrics_names: MetricsNames = MetricsNames.HEADRACE
     """headrace, or both to add vLLM's names to /metrics."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

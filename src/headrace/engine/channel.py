@@ -7,6 +7,7 @@ is too long, or an outbox that the other side does not empty, ends the connectio
 import asyncio
 import socket
 from collections.abc import Callable
+from typing import cast
 
 from headrace.core.errors import InternalError
 
@@ -135,8 +136,8 @@ class AsyncChannel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Part of asyncio.Protocol."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # A cast, not a check: uvloop's transports are not derived from asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         """Part of asyncio.Protocol."""

@@ -64,13 +64,15 @@ class EngineClient:
         watchdog_timeout: float,
         on_update: Callable[[Update], None] = lambda _: None,
         on_progress: Callable[[Progress], None] = lambda _: None,
+        on_ready: Callable[[ModelInfo], None] = lambda _: None,
         restart_delays: tuple[float, float] = RESTART_DELAYS,
     ) -> None:
         self._launcher = launcher
         self._clock = clock
         self._watchdog_timeout = watchdog_timeout
-        self._on_update = on_update
+        self.on_update = on_update
         self._on_progress = on_progress
+        self._on_ready = on_ready
         self._restart_delays = restart_delays
         self._codec = Codec()
         self._streams: dict[str, EventStream] = {}
@@ -265,6 +267,7 @@ class EngineClient:
         self.stats = EngineStats(blocks_total=info.num_blocks, blocks_free=info.num_blocks)
         self._is_ready = True
         self._ready_since = self._last_progress = self._clock.monotonic()
+        self._on_ready(info)
         if self._first_ready is not None and not self._first_ready.done():
             self._first_ready.set_result(info)
         else:
@@ -282,7 +285,7 @@ class EngineClient:
             stream.push(event)
             if event.finish is not None and not stream.has_open(event.request_id):
                 self._streams.pop(event.request_id, None)
-        self._on_update(update)
+        self.on_update(update)
 
     def _cancel_sequence(self, request_id: str, index: int | None) -> None:
         """The reader wants no more of a sequence, or of a whole request."""

@@ -187,7 +187,7 @@ ENGINE_RESTARTS = Metric(
     "Times that the engine process was started again.",
 )  # fmt: skip
 READY = Metric(
-    "headrace_ready", Kind.GAUGE, "boolean", "1 when `/readyz` says so.",
+    "headrace_ready", Kind.GAUGE, "boolean", "1 when `/readyz` says so.", server_wide=True,
 )  # fmt: skip
 START_PHASES = Metric(
     "headrace_start_phase_seconds", Kind.GAUGE, "seconds",

@@ -51,7 +51,10 @@ class EngineRecorder:
             self._metrics.set(names.START_PHASES, (*self._labels, phase), seconds)
         shape = (str(info.block_size), str(info.num_blocks))
         self._metrics.set(names.CACHE_CONFIG, (*self._labels, *shape), 1.0)
-        self._metrics.set(names.KV_BLOCKS, (*self._labels, "free"), info.num_blocks)
+        self._stats = EngineStats(
+            blocks_total=info.num_blocks, blocks_free=info.num_blocks, block_size=info.block_size
+        )
+        self._set_gauges(self._stats)
 
     def restarted(self) -> None:
         """The engine process was started again; its totals begin at 0."""
@@ -75,10 +78,6 @@ class EngineRecorder:
         self._decode.record(now, self._metrics.value(names.GENERATION_TOKENS, self._labels))
         self._prompt.record(now, self._metrics.value(names.PROMPT_TOKENS, self._labels))
         self._cached.record(now, self._metrics.value(names.CACHED_TOKENS, self._labels))
-
-    def set_ready(self, is_ready: bool) -> None:
-        """Mirror `/readyz`."""
-        self._metrics.set(names.READY, self._labels, float(is_ready))
 
     def load(
         self, *, state: ReplicaState, info: ModelInfo | None, uptime: float, version: str

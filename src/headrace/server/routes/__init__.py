@@ -1,1 +1,1 @@
-"""One module per family of endpoints."""
+"""One module a group of routes; each handler reads top to bottom."""

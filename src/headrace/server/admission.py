@@ -1,0 +1,141 @@
+"""May this request come in now? Decided from numbers at hand, before any work is done for it.
+
+A request waits from its arrival to its first token. Bounded are the requests that wait beyond those that
+can start at once, and their prompt tokens; beyond, the answer is 429 with `Retry-After`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from headrace.core.clock import Clock
+from headrace.core.errors import OverloadedError, UnavailableError
+
+#: English text has about 4.5 bytes a token; 4 errs on the careful side for a guess from bytes.
+BYTES_PER_TOKEN = 4
+#: Seconds over which the rate of starts is measured, and the longest wait that is ever advised.
+RATE_WINDOW = 10.0
+MAX_RETRY_AFTER = 60.0
+
+
+class Ticket:
+    """One admitted request. `start` when its first token is there, `close` in any case."""
+
+    __slots__ = ("_admission", "_is_open", "_is_waiting", "num_tokens")
+
+    def __init__(self, admission: "Admission", num_tokens: int) -> None:
+        self._admission = admission
+        self._is_open = True
+        self._is_waiting = True
+        self.num_tokens = num_tokens
+
+    def resize(self, num_tokens: int) -> None:
+        """Its prompt has been counted: no longer a guess."""
+        if self._is_waiting:
+            self._admission.queued_tokens += num_tokens - self.num_tokens
+            self.num_tokens = num_tokens
+
+    def start(self) -> None:
+        """It no longer waits."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self._admission.leave_queue(self.num_tokens, has_started=True)
+
+    def close(self) -> None:
+        """It is gone. Does nothing the second time."""
+        if self._is_open:
+            self._is_open = False
+            if self._is_waiting:
+                self._is_waiting = False
+                self._admission.leave_queue(self.num_tokens, has_started=False)
+            else:
+                self._admission.num_started -= 1
+            self._admission.note_close()
+
+
+class Admission:
+    """Counts what waits and what runs; lets in or refuses."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        max_queued_requests: int,
+        max_queued_tokens: int,
+        closed_reason: Callable[[], str | None],
+    ) -> None:
+        self._clock = clock
+        self._max_requests = max_queued_requests
+        self._max_tokens = max_queued_tokens
+        self._closed_reason = closed_reason
+        self._starts: deque[float] = deque(maxlen=4096)
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.max_running = 1
+        """Requests that can run at once; those do not count as queued."""
+        self.num_waiting = 0
+        self.num_started = 0
+        self.queued_tokens = 0
+
+    @property
+    def num_open(self) -> int:
+        """Requests that hold a ticket."""
+        return self.num_waiting + self.num_started
+
+    def check_open(self) -> None:
+        """Refuse before the body is read. Raises UnavailableError or OverloadedError."""
+        reason = self._closed_reason()
+        if reason is not None:
+            raise UnavailableError(reason, retry_after=1.0)
+        num_free = max(0, self.max_running - self.num_started)
+        if self.num_waiting >= self._max_requests + num_free:
+            raise OverloadedError(
+                f"{self.num_waiting} requests are waiting already; try again later.",
+                retry_after=self._retry_after(),
+            )
+
+    def enter(self, num_bytes: int) -> Ticket:
+        """A ticket for a request whose body has this many bytes. Raises as `check_open`."""
+        self.check_open()
+        num_tokens = max(1, num_bytes // BYTES_PER_TOKEN)
+        # One that comes to an empty queue is always let in: it could never come in otherwise.
+        if self.num_waiting and self.queued_tokens + num_tokens > self._max_tokens:
+            raise OverloadedError(
+                f"{self.queued_tokens} prompt tokens are waiting already; try again later.",
+                retry_after=self._retry_after(),
+            )
+        self.num_waiting += 1
+        self.queued_tokens += num_tokens
+        self._empty.clear()
+        return Ticket(self, num_tokens)
+
+    def leave_queue(self, num_tokens: int, *, has_started: bool) -> None:
+        """Called by tickets."""
+        self.num_waiting -= 1
+        self.queued_tokens -= num_tokens
+        if has_started:
+            self.num_started += 1
+            self._starts.append(self._clock.monotonic())
+
+    def note_close(self) -> None:
+        """Called by tickets."""
+        if not self.num_open:
+            self._empty.set()
+
+    async def wait_empty(self, patience: float) -> bool:
+        """Wait until nobody holds a ticket, for at most `patience` seconds; whether it came to that."""
+        try:
+            await asyncio.wait_for(self._empty.wait(), patience)
+        except TimeoutError:
+            return not self.num_open
+        return True
+
+    def _retry_after(self) -> float:
+        """Seconds until the queue that is here now has started, at the pace of the last seconds."""
+        now = self._clock.monotonic()
+        while self._starts and self._starts[0] < now - RATE_WINDOW:
+            self._starts.popleft()
+        if not self._starts:
+            return RATE_WINDOW
+        rate = len(self._starts) / max(1.0, min(RATE_WINDOW, now - self._starts[0]))
+        return min(MAX_RETRY_AFTER, max(1.0, self.num_waiting / rate))

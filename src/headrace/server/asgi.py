@@ -1,0 +1,72 @@
+"""The words of ASGI, and the two ways a response leaves: whole, or as a problem."""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import msgspec
+
+from headrace.server.problems import answer_to
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+JSON = "application/json"
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """The first header of this (lower-case) name."""
+    for key, value in scope["headers"]:
+        if key == name:
+            text: str = value.decode("latin-1")
+            return text
+    return None
+
+
+async def send_body(
+    send: Send,
+    body: bytes,
+    *,
+    status: int = 200,
+    content_type: str = JSON,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """A whole response."""
+    await send(start_message(status, content_type, {"content-length": str(len(body))}, headers))
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_json(send: Send, value: Any, *, status: int = 200) -> None:
+    """A struct as JSON."""
+    await send_body(send, msgspec.json.encode(value), status=status)
+
+
+async def send_problem(send: Send, error: Exception) -> None:
+    """An error object with its status."""
+    answer = answer_to(error)
+    await send_body(send, answer.body, status=answer.status, headers=answer.headers)
+
+
+def start_message(
+    status: int, content_type: str, *headers: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """`http.response.start` with these headers."""
+    lines = [(b"content-type", content_type.encode("latin-1"))]
+    for group in headers:
+        if group:
+            lines += [(k.encode("latin-1"), v.encode("latin-1")) for k, v in group.items()]
+    return {"type": "http.response.start", "status": status, "headers": lines}
+
+
+async def read_body(receive: Receive) -> bytes | None:
+    """The whole request body; None when the client left before its end."""
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)

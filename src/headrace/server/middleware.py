@@ -1,0 +1,146 @@
+"""Pure ASGI layers around every route: identity, timing, the access log, body bounds, error objects."""
+
+import logging
+import re
+import secrets
+from collections.abc import Callable
+
+from starlette.exceptions import HTTPException
+
+from headrace.core.clock import Clock
+from headrace.core.errors import BodyTooLargeError
+from headrace.observe import catalogue
+from headrace.observe.logs import one_line, request_id
+from headrace.observe.metrics import Metrics
+from headrace.server.asgi import App, Message, Receive, Scope, Send, header, send_body, send_problem
+from headrace.server.problems import HttpError
+
+#: What a client may name its request; anything else gets a name of ours.
+_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+#: Routes that a probe or scraper calls all day long: logged at debug.
+_QUIET = frozenset({"/livez", "/readyz", "/health", "/metrics", "/metrics/vllm", "/load"})
+
+log = logging.getLogger("headrace.access")
+
+
+class Observed:
+    """Names each request, times it, logs one line without its text, and counts it."""
+
+    def __init__(
+        self, app: App, clock: Clock, metrics: Metrics, route_of: Callable[[Scope], str]
+    ) -> None:
+        self._app = app
+        self._clock = clock
+        self._metrics = metrics
+        self._route_of = route_of
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        name = header(scope, b"x-request-id") or ""
+        if not _REQUEST_ID.fullmatch(name):
+            name = secrets.token_hex(12)
+        arrival = self._clock.monotonic()
+        scope["headrace.arrival"] = arrival
+        status = 499  # the client left before an answer began
+
+        async def observed_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
+            await send(message)
+
+        token = request_id.set(name)
+        try:
+            await self._app(scope, receive, observed_send)
+        finally:
+            self._record(scope, scope.get("headrace.status", status), arrival)
+            request_id.reset(token)
+
+    def _record(self, scope: Scope, status: int, arrival: float) -> None:
+        seconds = self._clock.monotonic() - arrival
+        route = self._route_of(scope)
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._metrics.add(catalogue.HTTP_REQUESTS, (route, method, str(status)))
+        self._metrics.histogram(catalogue.HTTP_DURATION, (route,)).observe(seconds)
+        level = logging.DEBUG if route in _QUIET else logging.INFO
+        if log.isEnabledFor(level):
+            fields = {"status": status, "seconds": f"{seconds:.4f}", **_peer(scope)}
+            path = one_line(scope["path"][:200])
+            log.log(level, "%s %s", method, path, extra={"fields": fields})
+
+
+class Problems:
+    """Exceptions become error objects, as long as no answer has begun; then the connection ends."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def noting_send(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting_send)
+        except Exception as error:
+            if has_begun:
+                raise
+            if isinstance(error, HTTPException):
+                await _answer_router(error, scope, send)
+            else:
+                await send_problem(send, error)
+
+
+async def _answer_router(error: HTTPException, scope: Scope, send: Send) -> None:
+    headers = dict(error.headers or {})
+    if error.status_code == 405 and scope["method"] == "OPTIONS":
+        allow = f"{headers.get('Allow', '')}, OPTIONS".removeprefix(", ")
+        await send_body(send, b"", status=204, headers={"allow": allow})
+        return
+    path = one_line(scope["path"][:200])
+    if error.status_code == 404:
+        message = f"There is no '{path}' here."
+    elif error.status_code == 405:
+        message = f"'{path}' does not take {scope['method']}; it takes {headers.get('Allow', '')}."
+    else:
+        message = error.detail
+    await send_problem(send, HttpError(error.status_code, message, headers))
+
+
+class BodyLimit:
+    """Refuses bodies that are too large: at once when the client says so, else when it shows."""
+
+    def __init__(self, app: App, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        declared = header(scope, b"content-length")
+        if declared is not None and declared.isdecimal() and int(declared) > self._max_bytes:
+            raise self._error()
+        num_bytes = 0
+
+        async def counted_receive() -> Message:
+            nonlocal num_bytes
+            message = await receive()
+            if message["type"] == "http.request":
+                num_bytes += len(message.get("body", b""))
+                if num_bytes > self._max_bytes:
+                    raise self._error()
+            return message
+
+        await self._app(scope, counted_receive, send)
+
+    def _error(self) -> BodyTooLargeError:
+        return BodyTooLargeError(f"The body has more than {self._max_bytes} bytes.")
+
+
+def _peer(scope: Scope) -> dict[str, str]:
+    client = scope.get("client")
+    return {"client": client[0]} if client else {}

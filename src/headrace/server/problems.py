@@ -1,0 +1,112 @@
+"""Exception → status and OpenAI error object: one table."""
+
+import logging
+import math
+
+import msgspec
+
+from headrace.api.problems import Problem, ProblemBody
+from headrace.core import errors
+from headrace.core.errors import HeadraceError
+
+log = logging.getLogger("headrace.server")
+
+Row = tuple[int, str, str | None]
+#: Most special first: status, OpenAI's `type`, and the `code` where the exception has none.
+_TABLE: tuple[tuple[type[HeadraceError], Row], ...] = (
+    (errors.BodyTooLargeError, (413, "invalid_request_error", "body_too_large")),
+    (errors.UnsupportedMediaError, (415, "invalid_request_error", "unsupported_media_type")),
+    (errors.BadRequestError, (400, "invalid_request_error", None)),
+    (errors.AuthenticationError, (401, "authentication_error", "invalid_api_key")),
+    (errors.PermissionDeniedError, (403, "permission_error", "permission_denied")),
+    (errors.ModelNotFoundError, (404, "invalid_request_error", "model_not_found")),
+    (errors.NotFoundError, (404, "invalid_request_error", "not_found")),
+    (errors.OverloadedError, (429, "rate_limit_error", "rate_limit_exceeded")),
+    (errors.UnavailableError, (503, "service_unavailable_error", "service_unavailable")),
+    (errors.DeadlineExceededError, (408, "timeout_error", "deadline_exceeded")),
+    (errors.RequestCancelledError, (499, "request_cancelled_error", "request_cancelled")),
+    (errors.EngineDeadError, (500, "server_error", "engine_died")),
+    (HeadraceError, (500, "server_error", "internal_error")),
+)
+_UNKNOWN: Row = (500, "server_error", "internal_error")
+_CLOSING = (errors.BodyTooLargeError,)
+#: Said of faults that are ours; the log has the rest.
+_OURS = "The server failed to answer this request."
+
+
+class HttpError(HeadraceError):
+    """A status that no exception of ours stands for (the router's 404 and 405)."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers or {}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An error as it leaves: status, headers and body."""
+
+    status: int
+    headers: dict[str, str]
+    problem: Problem
+
+    @property
+    def body(self) -> bytes:
+        """JSON."""
+        return msgspec.json.encode(ProblemBody(error=self.problem))
+
+
+def answer_to(error: Exception) -> Answer:
+    """What the client is told. Faults of ours are logged, and not explained."""
+    if isinstance(error, HttpError):
+        problem = Problem(
+            message=str(error), type="invalid_request_error", code=_code(error.status)
+        )
+        return Answer(error.status, error.headers, problem)
+    status, name, code = next((row for kind, row in _TABLE if isinstance(error, kind)), _UNKNOWN)
+    if status == 500:
+        # An exception of ours says all; any other one is a surprise, and where it came from matters.
+        is_surprise = not isinstance(error, HeadraceError)
+        log.error("A request failed: %s", error, exc_info=error if is_surprise else None)
+    return Answer(status, _headers(error), _problem(error, status, name, code))
+
+
+def error_named(kind: str | None, message: str) -> HeadraceError:
+    """The exception that an engine's event names (`TokenEvent.error_kind`)."""
+    found = getattr(errors, kind or "", None)
+    simple = (
+        errors.BadRequestError,
+        errors.DeadlineExceededError,
+        errors.EngineDeadError,
+        errors.InternalError,
+        errors.OverloadedError,
+        errors.RequestCancelledError,
+        errors.UnavailableError,
+    )
+    return found(message) if found in simple else errors.InternalError(message)
+
+
+def _problem(error: Exception, status: int, name: str, code: str | None) -> Problem:
+    is_ours = status == 500 and not isinstance(error, errors.EngineDeadError)
+    return Problem(
+        message=_OURS if is_ours else str(error),
+        type=name,
+        param=getattr(error, "param", None),
+        code=getattr(error, "code", None) or code,
+    )
+
+
+def _headers(error: Exception) -> dict[str, str]:
+    headers = {}
+    if isinstance(error, errors.OverloadedError | errors.UnavailableError):
+        headers["retry-after"] = str(math.ceil(error.retry_after))
+    if isinstance(error, errors.AuthenticationError):
+        headers["www-authenticate"] = "Bearer"
+    if isinstance(error, _CLOSING):
+        # The rest of the body is not read: the connection cannot be used again.
+        headers["connection"] = "close"
+    return headers
+
+
+def _code(status: int) -> str:
+    return {404: "not_found", 405: "method_not_allowed"}.get(status, "http_error")

@@ -1,0 +1,180 @@
+"""One replica: its engines by model name, its bounds, its state. What every route works with."""
+
+import asyncio
+import logging
+
+from headrace import __version__
+from headrace.config.server import ServerConfig
+from headrace.core.clock import Clock
+from headrace.core.errors import BadRequestError, ModelNotFoundError, UnavailableError
+from headrace.core.events import FinishReason
+from headrace.core.model_info import ModelInfo
+from headrace.core.stats import LoadReport, ReplicaState
+from headrace.engine.client import EngineClient
+from headrace.engine.messages import Update
+from headrace.observe import catalogue
+from headrace.observe.metrics import Metrics
+from headrace.observe.recorder import EngineRecorder, RequestRecorder
+from headrace.preprocess.prepare import Preparer
+from headrace.preprocess.workers import Workers
+from headrace.server.admission import Admission
+
+log = logging.getLogger("headrace.server")
+
+
+class ServedModel:
+    """One engine and what the HTTP process keeps for it."""
+
+    def __init__(self, client: EngineClient, metrics: Metrics, clock: Clock) -> None:
+        self.client = client
+        self._metrics = metrics
+        self._clock = clock
+        # Until the model's name is known, what is recorded goes to a book that nobody reads.
+        self.engine_metrics = EngineRecorder(Metrics(), "", clock)
+        self.request_metrics = RequestRecorder(Metrics(), "", clock)
+        self.preparer: Preparer | None = None
+        """Set once the model is known."""
+        self._num_restarts = 0
+
+    def name_metrics(self, info: ModelInfo, phases: dict[str, float]) -> None:
+        """The model is loaded for the first time: its metrics begin."""
+        self.engine_metrics = EngineRecorder(self._metrics, info.names[0], self._clock)
+        self.engine_metrics.became_ready(info, phases)
+        self.request_metrics = RequestRecorder(self._metrics, info.names[0], self._clock)
+
+    def on_update(self, update: Update) -> None:
+        """For EngineClient."""
+        if self.client.num_restarts != self._num_restarts:
+            self._num_restarts = self.client.num_restarts
+            self.engine_metrics.restarted()
+        self.engine_metrics.record(update.stats, update.steps)
+
+    @property
+    def info(self) -> ModelInfo | None:
+        """Facts of the model, once it is loaded."""
+        return self.client.info
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names that requests may use."""
+        return self.info.names if self.info is not None else ()
+
+    @property
+    def unready_reason(self) -> str | None:
+        """Why it cannot serve now; None when it can."""
+        if self.client.unready_reason is None and self.preparer is None:
+            return "The tokenizer is loading."
+        return self.client.unready_reason
+
+
+class Replica:
+    """Everything behind the routes. Lives on one event loop."""
+
+    def __init__(self, config: ServerConfig, clock: Clock, metrics: Metrics) -> None:
+        self.config = config
+        self.clock = clock
+        self.metrics = metrics
+        self.workers = Workers(config.tokenizer_threads)
+        self.models: dict[str, ServedModel] = {}
+        """Engines by the name of their configuration."""
+        self.admission = Admission(
+            clock,
+            max_queued_requests=config.max_queued_requests,
+            max_queued_tokens=config.max_queued_tokens,
+            closed_reason=self._closed_reason,
+        )
+        self.created = int(clock.wall())
+        self._started = clock.monotonic()
+        self.is_draining = False
+        metrics.set(catalogue.BUILD, (__version__,), 1.0)
+        metrics.set(catalogue.PROCESS_START, (), clock.wall())
+
+    # -- models -----------------------------------------------------------------------------------
+
+    def find(self, name: str | None) -> ServedModel:
+        """The model of this name; without one, the only model. Raises for unknown and loading ones."""
+        if name is None:
+            if len(self.models) != 1:
+                raise BadRequestError(
+                    "'model' is required, because several models are served here.", param="model"
+                )
+            return next(iter(self.models.values()))
+        for model in self.models.values():
+            if name in model.names:
+                return model
+        if any(model.info is None for model in self.models.values()):
+            raise UnavailableError("The model is loading.")
+        raise ModelNotFoundError(name, tuple(n for m in self.models.values() for n in m.names))
+
+    def bind(self, model: ServedModel, preparer: Preparer) -> None:
+        """The model is loaded and its tokenizer too: it can serve."""
+        model.preparer = preparer
+        infos = [m.info for m in self.models.values() if m.info is not None]
+        self.admission.max_running = max(1, sum(info.max_num_seqs for info in infos))
+
+    # -- state ------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ReplicaState:
+        """One word for all engines."""
+        if self.is_draining:
+            return ReplicaState.DRAINING
+        if not self.models:
+            return ReplicaState.EMPTY
+        if any(model.client.info is None for model in self.models.values()):
+            return ReplicaState.LOADING
+        states = {model.client.state for model in self.models.values()}
+        return ReplicaState.READY if states == {ReplicaState.READY} else ReplicaState.LOADING
+
+    @property
+    def unready_reason(self) -> str | None:
+        """Why `/readyz` says no, in one sentence; None when it says yes. O(1) in requests."""
+        if self.is_draining:
+            return "The server is shutting down."
+        for model in self.models.values():
+            if model.unready_reason is not None:
+                return model.unready_reason
+        return None if self.models else "No model is loaded."
+
+    def load(self) -> LoadReport:
+        """The report of the first engine, with the state of the whole."""
+        model = next(iter(self.models.values()))
+        return model.engine_metrics.load(
+            state=self.state,
+            info=model.info,
+            uptime=self.clock.monotonic() - self._started,
+            version=__version__,
+        )
+
+    def _closed_reason(self) -> str | None:
+        # A stalled engine still takes requests: its watchdog decides what becomes of them.
+        if self.is_draining:
+            return "The server is shutting down; send the request elsewhere."
+        if any(
+            m.preparer is not None and m.client.state is ReplicaState.READY
+            for m in self.models.values()
+        ):
+            return None
+        return self.unready_reason or "The server is not ready."
+
+    # -- end --------------------------------------------------------------------------------------
+
+    async def drain(self, patience: float) -> None:
+        """Take nothing new, let what runs finish; after `patience` seconds, end it properly."""
+        self.is_draining = True
+        if self.admission.num_open:
+            log.info("Draining %d requests, for at most %.0f s", self.admission.num_open, patience)
+        if not await self.admission.wait_empty(patience):
+            log.warning("%d requests are cut short", self.admission.num_open)
+            self.end_open()
+
+    def end_open(self) -> None:
+        """Every open answer gets its end now."""
+        self.is_draining = True
+        for model in self.models.values():
+            model.client.finish_open(FinishReason.TIMEOUT)
+
+    async def close(self) -> None:
+        """Stop the engines."""
+        await asyncio.gather(*(model.client.close() for model in self.models.values()))
+        self.workers.close()

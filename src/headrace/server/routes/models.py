@@ -1,0 +1,44 @@
+"""`GET /v1/models` and `GET /v1/models/{id}`."""
+
+from headrace.api.models import ModelCard, ModelList
+from headrace.core.errors import ModelNotFoundError
+from headrace.server.asgi import App, Receive, Scope, Send, send_json
+from headrace.server.replica import Replica
+
+
+def list_models(replica: Replica) -> App:
+    """All names under which models are served."""
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send_json(send, ModelList(data=_cards(replica)))
+
+    return respond
+
+
+def one_model(replica: Replica) -> App:
+    """One of them; names may hold slashes."""
+
+    async def respond(scope: Scope, _receive: Receive, send: Send) -> None:
+        name = scope["path_params"]["name"]
+        cards = _cards(replica)
+        for card in cards:
+            if card.id == name:
+                await send_json(send, card)
+                return
+        raise ModelNotFoundError(name, tuple(card.id for card in cards))
+
+    return respond
+
+
+def _cards(replica: Replica) -> list[ModelCard]:
+    return [
+        ModelCard(
+            id=name,
+            created=replica.created,
+            root=info.source,
+            max_model_len=info.max_context,
+        )
+        for info in (model.info for model in replica.models.values())
+        if info is not None
+        for name in info.names
+    ]

@@ -1,0 +1,74 @@
+"""For probes, scrapers and gateways. All O(1): none of them waits for the engine or its queue."""
+
+from headrace import __version__
+from headrace.api.models import Health, Version
+from headrace.config.server import MetricsNames
+from headrace.observe.catalogue import READY
+from headrace.observe.prometheus import CONTENT_TYPE, expose
+from headrace.server.asgi import App, Receive, Scope, Send, send_body, send_json
+from headrace.server.replica import Replica
+
+
+def livez() -> App:
+    """200 as long as the event loop turns: restart the process if this fails."""
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send_json(send, Health(status="ok"))
+
+    return respond
+
+
+def readyz(replica: Replica) -> App:
+    """200 when requests should come here: model loaded, steps progressing, not draining."""
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        reason = replica.unready_reason
+        if reason is None:
+            await send_json(send, Health(status="ok"))
+        else:
+            await send_json(send, Health(status="unready", reason=reason), status=503)
+
+    return respond
+
+
+def load(replica: Replica) -> App:
+    """The numbers that a router decides by; a frozen schema (`core.stats.LoadReport`)."""
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send_json(send, replica.load())
+
+    return respond
+
+
+def metrics(replica: Replica) -> App:
+    """Prometheus' text, under our names (and vLLM's, if so configured)."""
+    is_both = replica.config.metrics_names is MetricsNames.BOTH
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await _expose(replica, send, headrace=True, vllm=is_both)
+
+    return respond
+
+
+def metrics_vllm(replica: Replica) -> App:
+    """The same numbers under vLLM's exact names."""
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await _expose(replica, send, headrace=False, vllm=True)
+
+    return respond
+
+
+def version() -> App:
+    """The version of this server."""
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send_json(send, Version(version=__version__))
+
+    return respond
+
+
+async def _expose(replica: Replica, send: Send, *, headrace: bool, vllm: bool) -> None:
+    replica.metrics.set(READY, (), float(replica.unready_reason is None))
+    text = expose(replica.metrics, headrace=headrace, vllm=vllm)
+    await send_body(send, text.encode(), content_type=CONTENT_TYPE)

@@ -1,0 +1,53 @@
+"""`headrace serve`, first part: take the port and start the engine, before anything heavy is imported.
+
+The engine process then loads its model while this process imports its web stack.
+"""
+
+from headrace.config.root import ServeConfig
+from headrace.core.clock import Clock, SystemClock
+from headrace.engine.launch import LaunchSpec, launch
+from headrace.engine.messages import DEFAULT_BUILD, KVEventsConfig
+from headrace.observe.logs import set_up_logging
+from headrace.server.port import bind
+
+
+def run_server(
+    config: ServeConfig,
+    *,
+    build: str = DEFAULT_BUILD,
+    environment: dict[str, str] | None = None,
+    clock: Clock | None = None,
+) -> int:
+    """Serve until a signal; the exit code. Raises ConfigError for what the operator can mend.
+
+    `build` names another composition root, for tests.
+    """
+    clock = clock or SystemClock()
+    set_up_logging(config.server.log_level, config.server.log_format, process="server")
+    spec = launch_spec(config, build, environment or {})
+    sock = bind(config.server.host, config.server.port)
+    process = launch(spec, clock)
+    # Imported only now: the engine has started, and the two processes load side by side.
+    from headrace.server.serving import serve
+
+    return serve(config, spec, sock, process, clock)
+
+
+def launch_spec(config: ServeConfig, build: str, environment: dict[str, str]) -> LaunchSpec:
+    """What the engine process is started with."""
+    server = config.server
+    events = None
+    if server.kv_events is not None:
+        events = KVEventsConfig(
+            endpoint=server.kv_events,
+            topic=server.kv_events_topic,
+            as_maps=server.kv_events_as_maps,
+        )
+    return LaunchSpec(
+        engine=config.engine,
+        build=build,
+        kv_events=events,
+        log_level=server.log_level,
+        log_format=server.log_format,
+        environment=environment,
+    )

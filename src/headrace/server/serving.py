@@ -1,0 +1,196 @@
+"""`headrace serve`, second part: the event loop's life, from ready to the last answer."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+from uvicorn.config import Config
+
+from headrace import __version__
+from headrace.config.root import ServeConfig
+from headrace.core.clock import Clock
+from headrace.core.errors import ConfigError
+from headrace.core.model_info import ModelInfo
+from headrace.engine.client import EngineClient, EngineStartError
+from headrace.engine.launch import EngineProcess, LaunchSpec, launch
+from headrace.engine.messages import Progress
+from headrace.observe.metrics import Metrics
+from headrace.server.app import build_app
+from headrace.server.port import url_of
+from headrace.server.protocol import BoundedHttpProtocol
+from headrace.server.replica import Replica, ServedModel
+from headrace.server.text import TextFront
+
+#: Seconds that an idle connection is kept: more than the 60 s for which proxies keep theirs.
+KEEP_ALIVE = 75
+#: Seconds for the last bytes of answers that were ended by a drain.
+FLUSH_SECONDS = 5
+
+log = logging.getLogger("headrace.server")
+
+
+def serve(
+    config: ServeConfig,
+    spec: LaunchSpec,
+    sock: socket.socket,
+    process: EngineProcess,
+    clock: Clock,
+) -> int:
+    """Run the event loop until the server is told to end; the exit code."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(Serving(config, spec, clock).run(sock, process))
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn's server; signals are ours, because a drain must go on answering probes."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Replaces uvicorn's, which stops listening at the first signal."""
+        yield
+
+
+class Serving:
+    """One server process: HTTP on one side, the engine on the other."""
+
+    def __init__(self, config: ServeConfig, spec: LaunchSpec, clock: Clock) -> None:
+        self._config = config
+        self._spec = spec
+        self._clock = clock
+        self._replica = Replica(config.server, clock, Metrics())
+        self._text = TextFront(config, clock)
+        self._model = self._add_model()
+        self._http = HttpServer(_uvicorn_config(self._replica))
+        self._num_signals = 0
+        self._drain: asyncio.Task[None] | None = None
+        self._error: ConfigError | None = None
+
+    async def run(self, sock: socket.socket, process: EngineProcess) -> int:
+        """From the first connection to the last; the exit code."""
+        self._handle_signals()
+        await self._model.client.start(process)
+        ready = asyncio.create_task(self._become_ready(sock), name="become ready")
+        try:
+            await self._http.serve(sockets=[sock])
+        finally:
+            ready.cancel()
+            await asyncio.gather(ready, return_exceptions=True)
+            await self._replica.close()
+        if self._error is not None:
+            # Last, so that the operator finds it at the end of the output.
+            raise self._error
+        return 0
+
+    # -- start ------------------------------------------------------------------------------------
+
+    def _add_model(self) -> ServedModel:
+        client = EngineClient(
+            lambda: launch(self._spec, self._clock),
+            self._clock,
+            watchdog_timeout=self._config.server.watchdog_timeout,
+            on_progress=self._on_progress,
+            on_ready=self._on_ready,
+        )
+        model = ServedModel(client, self._replica.metrics, self._clock)
+        client.on_update = model.on_update
+        self._replica.models[self._spec.engine.model.model] = model
+        return model
+
+    def _on_progress(self, progress: Progress) -> None:
+        log.debug("engine phase %s at %.3f s", progress.phase, progress.seconds)
+        # The engine has resolved its model: the tokenizer can be read while the weights are.
+        if progress.phase in ("kernels", "weights", "memory"):
+            self._text.begin_load()
+
+    def _on_ready(self, info: ModelInfo) -> None:
+        # A restarted engine may have fitted another context: requests are checked against that.
+        if self._model.preparer is not None:
+            self._replica.bind(self._model, self._text.preparer(info))
+
+    async def _become_ready(self, sock: socket.socket) -> None:
+        try:
+            info = await self._model.client.wait_ready()
+            await self._text.load(info)
+        except ConfigError as error:
+            if isinstance(error, EngineStartError):
+                log.debug("%s", error.failed.details)
+            self._error = error
+            self._http.should_exit = True
+            return
+        phases = {**info.phases, "tokenizer": self._text.seconds, "ready": process_age()}
+        self._model.name_metrics(info, phases)
+        self._replica.bind(self._model, self._text.preparer(info))
+        for line in info.lines:
+            log.info("%s", line)
+        log.info("%s", ready_line(info, phases, url_of(sock)))
+
+    # -- end --------------------------------------------------------------------------------------
+
+    def _handle_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # embedded: whoever embeds us calls `stop`
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+
+    def stop(self) -> None:
+        """Once: drain, then end. Twice: end now."""
+        self._num_signals += 1
+        if self._num_signals == 1:
+            self._drain = asyncio.create_task(self._drain_and_exit(), name="drain")
+        else:
+            log.warning("A second signal: ending now")
+            self._replica.end_open()
+            self._http.force_exit = True
+            self._http.should_exit = True
+
+    async def _drain_and_exit(self) -> None:
+        await self._replica.drain(self._config.server.drain_timeout)
+        self._http.should_exit = True
+
+
+def ready_line(info: ModelInfo, phases: dict[str, float], url: str) -> str:
+    """One line: where, how fast, and what."""
+    parts = ", ".join(
+        f"{name} {seconds:.2f}" for name, seconds in phases.items() if name != "ready"
+    )
+    return (
+        f"headrace {__version__} is ready at {url} after {phases['ready']:.2f} s ({parts}): "
+        f"{info.names[0]} ({info.family}), context {info.max_context}, "
+        f"KV {info.num_blocks} blocks of {info.block_size} tokens ({info.kv_bytes / 2**20:.0f} MiB), "
+        f"{info.threads} threads, {info.isa}"
+    )
+
+
+def process_age() -> float:
+    """Seconds since this process was executed, to 10 ms (Linux); 0 where that is not known."""
+    try:
+        # Field 22 of stat: start in clock ticks since boot; the name in field 2 may hold spaces.
+        started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return max(0.0, uptime - started / 100)
+
+
+def _uvicorn_config(replica: Replica) -> Config:
+    return Config(
+        build_app(replica),
+        http=BoundedHttpProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=FLUSH_SECONDS,
+    )

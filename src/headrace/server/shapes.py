@@ -1,0 +1,213 @@
+"""Deltas → the JSON of the two APIs. One shape answers one HTTP request."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from headrace.api import chat, completions
+from headrace.api.fields import GenerationFields, StreamOptions
+from headrace.api.usage import PromptTokensDetails, Usage
+from headrace.completion.logprobs import chat_logprobs, completion_logprobs
+from headrace.completion.respond import Delta, TokenCounts
+from headrace.core.events import FinishReason
+from headrace.core.model_info import ModelInfo
+from headrace.preprocess.tokenizer import Tokenizer
+
+#: OpenAI knows no "ran out of time": the answer was cut by a limit, and `stop_reason` says which.
+_FINISH = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.TIMEOUT: "length"}
+
+
+class Head(Struct, frozen=True):
+    """What every object of one answer repeats."""
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+
+
+class Shape(Protocol):
+    """How one API writes an answer."""
+
+    def chunks(self, choice: int, delta: Delta, *, is_first: bool, usage: Usage) -> list[bytes]:
+        """The JSON objects of a stream that one delta makes."""
+        ...
+
+    def last_chunk(self, usage: Usage) -> bytes | None:
+        """The object after all choices have ended: the usage, if the client asked for it."""
+        ...
+
+    def whole(self, choices: Sequence[Delta], usage: Usage) -> bytes:
+        """The response of a request that does not stream; choices in order."""
+        ...
+
+
+def fingerprint(info: ModelInfo) -> str:
+    """Same fingerprint, seed and request: same tokens. The instruction set alone may change them."""
+    return f"b1-{info.digest[:12]}-{info.isa}"
+
+
+def usage_of(counts: Sequence[TokenCounts]) -> Usage:
+    """The sum over the prompts of one HTTP request."""
+    prompt = sum(c.prompt for c in counts)
+    completion = sum(c.completion for c in counts)
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=prompt + completion,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=sum(c.cached for c in counts)),
+    )
+
+
+class _Reporting:
+    """What the client wants to know of usage while it streams."""
+
+    def __init__(self, options: StreamOptions | None) -> None:
+        self.at_end = bool(options and options.include_usage)
+        self._always = self.at_end and bool(options and options.continuous_usage_stats)
+
+    def on_chunk(self, usage: Usage) -> Usage | UnsetType | None:
+        """The `usage` of a chunk with choices."""
+        if self._always:
+            return usage
+        return None if self.at_end else UNSET
+
+
+class ChatShape:
+    """`/v1/chat/completions`: a role first, then content, then a finish with an empty delta."""
+
+    def __init__(self, head: Head, request: GenerationFields, tokenizer: Tokenizer) -> None:
+        self._head = head
+        self._reporting = _Reporting(request.stream_options)
+        self._tokenizer = tokenizer
+        self._encoder = msgspec.json.Encoder()
+
+    def chunks(self, choice: int, delta: Delta, *, is_first: bool, usage: Usage) -> list[bytes]:
+        """Part of Shape."""
+        made = []
+        if is_first:
+            opening = chat.Delta(role="assistant", content="", refusal=None)
+            made.append(chat.ChunkChoice(index=choice, delta=opening))
+        if delta.text or delta.logprobs:
+            content = chat.Delta(content=delta.text)
+            logprobs = self._logprobs(delta)
+            made.append(chat.ChunkChoice(index=choice, delta=content, logprobs=logprobs))
+        if delta.finish is not None:
+            made.append(
+                chat.ChunkChoice(
+                    index=choice,
+                    delta=chat.Delta(),
+                    finish_reason=finish_word(delta.finish),
+                    stop_reason=_stop_reason(delta),
+                )
+            )
+        return [self._chunk([item], self._reporting.on_chunk(usage)) for item in made]
+
+    def last_chunk(self, usage: Usage) -> bytes | None:
+        """Part of Shape."""
+        return self._chunk([], usage) if self._reporting.at_end else None
+
+    def whole(self, choices: Sequence[Delta], usage: Usage) -> bytes:
+        """Part of Shape."""
+        made = [
+            chat.ChatChoice(
+                index=index,
+                message=chat.ResponseMessage(content=delta.text),
+                logprobs=self._logprobs(delta),
+                finish_reason=finish_word(delta.finish),
+                stop_reason=_stop_reason(delta),
+            )
+            for index, delta in enumerate(choices)
+        ]
+        return self._encoder.encode(
+            chat.ChatCompletion(
+                id=self._head.id,
+                created=self._head.created,
+                model=self._head.model,
+                choices=made,
+                usage=usage,
+                system_fingerprint=self._head.fingerprint,
+            )
+        )
+
+    def _chunk(self, choices: list[chat.ChunkChoice], usage: Usage | UnsetType | None) -> bytes:
+        return self._encoder.encode(
+            chat.ChatChunk(
+                id=self._head.id,
+                created=self._head.created,
+                model=self._head.model,
+                system_fingerprint=self._head.fingerprint,
+                choices=choices,
+                usage=usage,
+            )
+        )
+
+    def _logprobs(self, delta: Delta) -> chat.ChatLogprobs | None:
+        if not delta.logprobs:
+            return None
+        return chat_logprobs(delta.logprobs, self._tokenizer.all_bytes)
+
+
+class CompletionShape:
+    """`/v1/completions`: chunks and the whole have one shape."""
+
+    def __init__(self, head: Head, request: GenerationFields, tokenizer: Tokenizer) -> None:
+        self._head = head
+        self._reporting = _Reporting(request.stream_options)
+        self._tokenizer = tokenizer
+        self._encoder = msgspec.json.Encoder()
+
+    def chunks(self, choice: int, delta: Delta, *, is_first: bool, usage: Usage) -> list[bytes]:
+        """Part of Shape."""
+        reported = self._reporting.on_chunk(usage)
+        return [self._object([self._choice(choice, delta)], reported)]
+
+    def last_chunk(self, usage: Usage) -> bytes | None:
+        """Part of Shape."""
+        return self._object([], usage) if self._reporting.at_end else None
+
+    def whole(self, choices: Sequence[Delta], usage: Usage) -> bytes:
+        """Part of Shape."""
+        made = [self._choice(index, delta) for index, delta in enumerate(choices)]
+        return self._object(made, usage)
+
+    def _choice(self, index: int, delta: Delta) -> completions.CompletionChoice:
+        logprobs = None
+        if delta.logprobs:
+            logprobs = completion_logprobs(
+                delta.logprobs, delta.text_offsets, self._tokenizer.all_bytes
+            )
+        return completions.CompletionChoice(
+            index=index,
+            text=delta.text,
+            logprobs=logprobs,
+            finish_reason=None if delta.finish is None else finish_word(delta.finish),
+            stop_reason=_stop_reason(delta),
+        )
+
+    def _object(
+        self, choices: list[completions.CompletionChoice], usage: Usage | UnsetType | None
+    ) -> bytes:
+        return self._encoder.encode(
+            completions.Completion(
+                id=self._head.id,
+                created=self._head.created,
+                model=self._head.model,
+                choices=choices,
+                system_fingerprint=self._head.fingerprint,
+                usage=usage,
+            )
+        )
+
+
+def finish_word(finish: FinishReason | None) -> str:
+    """OpenAI's word for an end that is not an error."""
+    return _FINISH.get(finish, "stop") if finish is not None else "stop"
+
+
+def _stop_reason(delta: Delta) -> int | str | UnsetType | None:
+    if delta.finish is FinishReason.TIMEOUT:
+        return "timeout"
+    return UNSET if delta.stop_reason is None else delta.stop_reason

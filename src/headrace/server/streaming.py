@@ -1,0 +1,61 @@
+"""Server-sent events: framing, the end of a stream, and noticing that the client has gone.
+
+A stream is `data: {json}` events, one of them the finish of each choice, and `data: [DONE]` at the end,
+on every path. For trusted peers a comment line stands before the event it belongs to:
+
+    : headrace {"index":0,"token_ids":[9906,11]}
+    data: {"id": ...}
+
+`index` is the choice, `token_ids` are all tokens since the choice's last such line. Clients that know
+nothing of it ignore comments, as the standard says.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from headrace.server.asgi import Receive, Send, start_message
+
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
+DONE = b"data: [DONE]\n\n"
+#: Proxies must pass events on as they come.
+_HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+def event(data: bytes) -> bytes:
+    """One event; JSON has no raw line breaks."""
+    return b"data: " + data + b"\n\n"
+
+
+def token_comment(choice: int, token_ids: Sequence[int]) -> bytes:
+    """The line for trusted peers."""
+    fields = {"index": choice, "token_ids": token_ids}
+    return b": headrace " + msgspec.json.encode(fields) + b"\n"
+
+
+class EventStreamWriter:
+    """Writes one response. The status goes out with the first event: until then it may be another."""
+
+    def __init__(self, send: Send, headers: dict[str, str]) -> None:
+        self._send = send
+        self._headers = headers
+        self.has_begun = False
+
+    async def write(self, data: bytes) -> None:
+        """Send events that are already framed."""
+        if not self.has_begun:
+            self.has_begun = True
+            await self._send(start_message(200, CONTENT_TYPE, _HEADERS, self._headers))
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self) -> None:
+        """The end marker and the end of the response."""
+        await self.write(DONE)
+        await self._send({"type": "http.response.body", "body": b""})
+
+
+async def watch_disconnect(receive: Receive, on_gone: Callable[[], None]) -> None:
+    """Call `on_gone` when the client leaves. The body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    on_gone()

@@ -1,0 +1,82 @@
+"""Loads what turns text into tokens and back, beside the engine's own start."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.config.root import ServeConfig
+from headrace.core.clock import Clock
+from headrace.core.errors import ConfigError
+from headrace.core.model_info import ModelInfo
+from headrace.modeling.weights.sources import resolve
+from headrace.preprocess.generation_config import SamplingDefaults, read_sampling_defaults
+from headrace.preprocess.prepare import Preparer
+from headrace.preprocess.tokenizer import Tokenizer, load_tokenizer
+
+
+class TextFront:
+    """The tokenizer and the template of one model; loaded once, on a thread."""
+
+    def __init__(self, config: ServeConfig, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._early: asyncio.Task[None] | None = None
+        self._path: Path | None = None
+        self._tokenizer: Tokenizer | None = None
+        self._defaults = SamplingDefaults()
+        self._chat_template: str | None = None
+        self.seconds = 0.0
+        """How long loading took."""
+
+    @property
+    def is_loaded(self) -> bool:
+        """`preparer` may be called."""
+        return self._tokenizer is not None
+
+    def begin_load(self) -> None:
+        """The model's files are here: start to read them. Does nothing the second time."""
+        if self._early is None and not self.is_loaded:
+            source = self._config.engine.model.model
+            self._early = asyncio.create_task(self._load(lambda: resolve(source, progress=False)))
+            # What goes wrong here goes wrong again in `load`, which reports it.
+            self._early.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def load(self, info: ModelInfo) -> None:
+        """Wait for the load that was begun, or do it. Raises ConfigError."""
+        if self._early is not None:
+            await asyncio.wait([self._early])
+        if self._path != Path(info.path):
+            await self._load(lambda: Path(info.path))
+
+    def preparer(self, info: ModelInfo) -> Preparer:
+        """For an engine with these facts."""
+        assert self._tokenizer is not None
+        return Preparer(
+            self._tokenizer,
+            info,
+            self._config.server,
+            self._clock,
+            defaults=self._defaults,
+            chat_template=self._chat_template,
+        )
+
+    async def _load(self, find: Callable[[], Path]) -> None:
+        started = self._clock.monotonic()
+        await asyncio.to_thread(self._read, find)
+        self.seconds = self._clock.monotonic() - started
+
+    def _read(self, find: Callable[[], Path]) -> None:
+        path = find()
+        tokenizer = load_tokenizer(path)
+        self._defaults = read_sampling_defaults(path)
+        self._chat_template = _read_template(self._config.engine.model.chat_template)
+        self._path, self._tokenizer = path, tokenizer
+
+
+def _read_template(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The chat template '{path}' cannot be read: {error}.") from None
