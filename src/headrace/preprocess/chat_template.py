@@ -121,11 +121,8 @@ def choose_template(
     templates: Mapping[str, str], *, has_chatml: bool, with_tools: bool
 ) -> str | None:
     """The source to use of those that a model brings; ChatML where it has the tokens and no template."""
-    if with_tools and "tool_use" in templates:
-        return templates["tool_use"]
-    if "default" in templates:
-        return templates["default"]
-    return CHATML if has_chatml else None
+    named = (templates.get("tool_use") if with_tools else None) or templates.get("default")
+    return named or (CHATML if has_chatml else None)
 
 
 class _Environment(ImmutableSandboxedEnvironment):

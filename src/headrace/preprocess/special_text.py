@@ -37,8 +37,10 @@ class SpecialTokens:
         for match in self._first.finditer(text, start):
             place = match.start()
             for length in self._lengths[text[place]]:
-                if text[place : place + length] in self._contents:
-                    return place, place + length
+                # At the end of the text the slice may be shorter than `length`.
+                content = text[place : place + length]
+                if content in self._contents:
+                    return place, place + len(content)
         return None
 
     def disarm(self, value: Any, mark: str) -> Any:

@@ -1,10 +1,4 @@
 import pytest
-from tokenizers import Tokenizer as Core
-from tokenizers import decoders, models, pre_tokenizers
-
-from headrace.core.errors import BadRequestError, ModelLoadError, UnsupportedModelError
-from headrace.preprocess.gguf_tokenizer import read_gguf_tokenizer
-from headrace.preprocess.sentencepiece import merges_from_scores
 from tests.support.nasty_text import nasty_strings
 from tests.support.tiny_tokenizers import (
     byte_level_metadata,
@@ -12,6 +6,12 @@ from tests.support.tiny_tokenizers import (
     sentencepiece_metadata,
     sentencepiece_tokenizer,
 )
+from tokenizers import Tokenizer as Core
+from tokenizers import decoders, models, pre_tokenizers
+
+from headrace.core.errors import BadRequestError, ModelLoadError, UnsupportedModelError
+from headrace.preprocess.gguf_tokenizer import read_gguf_tokenizer
+from headrace.preprocess.sentencepiece import merges_from_scores
 
 PIECES = "tokenizer__ggml__tokens"
 
@@ -133,7 +133,9 @@ def test_an_unknown_model_is_named(model, word):
 
 
 def test_an_unknown_pre_tokenizer_is_named():
-    with pytest.raises(UnsupportedModelError, match="'nobody' is not known; supported are .*qwen2"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"'nobody' is not known; supported are .*qwen2"
+    ):
         byte_level_tokenizer(tokenizer__ggml__pre="nobody")
 
 

@@ -1,10 +1,10 @@
 import json
 
 import pytest
+from tests.support.nasty_text import nasty_strings
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from headrace.preprocess.pretokenizers import PRE_TOKENIZERS, find_pre_tokenizer, specify
-from tests.support.nasty_text import nasty_strings
 
 TEXTS = nasty_strings(500)
 

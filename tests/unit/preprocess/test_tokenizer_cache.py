@@ -4,11 +4,11 @@ from subprocess import run
 
 import gguf
 import pytest
+from tests.support.nasty_text import nasty_strings
+from tests.support.tiny_tokenizers import byte_level_metadata, byte_level_tokenizer
 
 from headrace.preprocess.tokenizer import load_tokenizer
 from headrace.preprocess.tokenizer_cache import cache_path, read_cached, write_cached
-from tests.support.nasty_text import nasty_strings
-from tests.support.tiny_tokenizers import byte_level_metadata, byte_level_tokenizer
 
 
 @pytest.fixture
