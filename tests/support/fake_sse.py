@@ -103,7 +103,7 @@ async def _stream(
     writer.write(
         b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
-    count = fake.num_tokens or asked["max_tokens"]
+    count = fake.num_tokens or asked.get("max_tokens", 1)
     words = fake.words or (" x",) * count
     if fake.ending != "nothing":
         for number, word in enumerate(words):

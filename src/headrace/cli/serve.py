@@ -1,6 +1,7 @@
 """`headrace serve [MODEL]`: one model behind the OpenAI API."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from headrace.cli.flags import Parser, add_config, add_file, config_values
 from headrace.config.load import Loaded, load
@@ -10,17 +11,15 @@ from headrace.core.errors import ConfigError
 
 def main(argv: Sequence[str]) -> int:
     """Serve until SIGTERM or Ctrl-C."""
-    loaded = load_config(argv)
+    loaded = load_config(make_parser(argv).parse(argv))
     # Imported now, so that help and a wrong flag do not wait for it.
     from headrace.server.run import run_server
 
     return run_server(loaded.config)
 
 
-def load_config(argv: Sequence[str], prog: str = "headrace serve") -> Loaded[ServeConfig]:
-    """The configuration that `headrace serve` would run with, and its origins."""
-    parser = make_parser(argv, prog)
-    arguments = parser.parse(argv)
+def load_config(arguments: dict[str, Any]) -> Loaded[ServeConfig]:
+    """The configuration that parsed arguments ask for, with its origins."""
     values = config_values(ServeConfig, arguments)
     model = arguments.get("model_argument")
     if model is not None:
@@ -31,9 +30,13 @@ def load_config(argv: Sequence[str], prog: str = "headrace serve") -> Loaded[Ser
     return load(ServeConfig, file=arguments.get("config_file"), flags=values)
 
 
-def make_parser(argv: Sequence[str], prog: str = "headrace serve") -> Parser:
+def make_parser(
+    argv: Sequence[str],
+    prog: str = "headrace serve",
+    summary: str = "Serve a model over HTTP with the OpenAI API.",
+) -> Parser:
     """The parser of the serving flags."""
-    parser = Parser(prog, "Serve a model over HTTP with the OpenAI API.", "[MODEL]")
+    parser = Parser(prog, summary, "[MODEL]")
     parser.add_argument(
         "model_argument", metavar="MODEL", nargs="?", help="the model, as with --model"
     )

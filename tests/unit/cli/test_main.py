@@ -1,0 +1,82 @@
+import pytest
+
+from headrace import __version__
+from headrace.cli import main as cli
+from headrace.core.errors import ConfigError, InternalError
+
+
+def status_of(*argv: str) -> int:
+    return cli.main(list(argv))
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("--version") == 0
+    assert capsys.readouterr().out == f"headrace {__version__}\n"
+    for words in ([], ["--help"], ["-h"], ["help"]):
+        assert status_of(*words) == 0
+        shown = capsys.readouterr().out
+        assert all(name in shown for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        status_of(name, "--help")
+    assert end.value.code == 0
+    assert f"usage: headrace {name}" in capsys.readouterr().out
+
+
+def test_an_unknown_command_lists_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("serv") == 2
+    assert "serve, chat, models" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(ConfigError("Bad."), 2), (InternalError("Broke."), 1), (KeyboardInterrupt(), 130)],
+)
+def test_exit_status_says_the_kind_of_failure(
+    error: BaseException,
+    status: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "_dispatch", fail)
+    assert status_of("serve") == status
+    assert capsys.readouterr().err == (f"headrace: error: {error}\n" if str(error) else "")
+
+
+def test_debug_lets_the_error_through() -> None:
+    with pytest.raises(ConfigError):
+        status_of("serve", "--debug", "--port", "x")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["serve", "--max-num-seq", "3"], "did you mean --max-num-seqs?"),
+        (["serve", "--max-model-len=3"], "here it is --max-context"),
+        (["serve", "--port"], "expected one argument"),
+        (["serve", "--port", "-3"], "--port"),
+        (["serve", "--port", "high"], "port from flag --port must be a whole number from 0 to 65535"),
+        (["serve", "a", "b"], "Unknown argument 'b'"),
+        (["serve", "a", "--model", "b"], "Two models are named"),
+        (["serve", "--batching", "magic"], "one of continuous, dynamic, static"),
+        (["serve", "--config", "/nowhere.toml"], "cannot be read"),
+        (["models", "pull"], "Say which models to pull"),
+        (["models", "burn"], "invalid choice"),
+        (["bench", "--slo", "fast"], "--slo"),
+        (["bench", "--concurrency", "0"], "concurrency from flag --concurrency must be"),
+        (["chat", "--temperature", "9"], "temperature from flag"),
+    ],
+)  # fmt: skip
+def test_wrong_command_lines_are_one_sentence(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status_of(*argv) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
