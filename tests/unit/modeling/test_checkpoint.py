@@ -131,7 +131,7 @@ def test_damage_is_always_a_load_error(tmp_path):
     content = path.read_bytes()
     rng = random.Random(3)
     refused = 0
-    for _ in range(1000):
+    for _ in range(400):
         damaged = bytearray(content[: rng.choice([len(content), rng.randrange(len(content))])])
         if damaged:
             damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
@@ -142,7 +142,7 @@ def test_damage_is_always_a_load_error(tmp_path):
                 assert len(files.raw(name)) == info.nbytes
         except ModelLoadError:
             refused += 1
-    assert refused > 300
+    assert refused > 120
 
 
 def test_chat_templates_of_a_directory(directory):

@@ -203,7 +203,7 @@ def test_damage_is_an_error_and_takes_no_memory(tmp_path):
     path = tmp_path / "damaged.gguf"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     refused = 0
-    for _ in range(1500):
+    for _ in range(600):
         damaged = bytearray(content[: rng.choice([len(content), rng.randrange(len(content))])])
         for _ in range(rng.randrange(1, 6)):
             if damaged:
@@ -217,6 +217,6 @@ def test_damage_is_an_error_and_takes_no_memory(tmp_path):
                 assert len(file.raw(name)) == file.tensors[name].nbytes
         except ModelLoadError:
             refused += 1
-    assert refused > 300
+    assert refused > 120
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown_kib < 64 * 1024

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from email.message import Message
 from typing import IO, Any, Final
 
-import headrace
 from headrace.core.errors import DownloadError
 from headrace.modeling.weights.sources.transfer import CHUNK_BYTES, Reply, TransientError
 
@@ -51,7 +50,7 @@ class HTTPFile:
     @contextmanager
     def open(self, start: int, version: str | None) -> Iterator[Reply]:
         """Ask for the bytes from `start` on, valid only for `version` (If-Range)."""
-        headers = {"User-Agent": f"headrace/{headrace.__version__}", "Accept-Encoding": "identity"}
+        headers = {"User-Agent": "headrace", "Accept-Encoding": "identity"}
         if start > 0 and version is not None:
             headers |= {"Range": f"bytes={start}-", "If-Range": version}
         request = urllib.request.Request(self.url, headers=headers)
