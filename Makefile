@@ -2,9 +2,11 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+NATIVE := build/native
+CMAKE_ARGS := -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-test serve test check soak bench clean
+.PHONY: help install install-test native serve test check check-native soak bench clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -17,8 +19,19 @@ $(VENV)/.build-tools: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check 'scikit-build-core>=0.11' 'nanobind>=2.4' 'cmake>=3.25' 'ninja>=1.11'
 	@touch $@
 
-install: $(VENV)/.build-tools  ## Build the kernels and install headrace into .venv
+# The kernels are built here and not by pip: a second run takes a second, and imports need no hook.
+$(NATIVE)/build.ninja: | $(VENV)/.build-tools
+	$(BIN)/cmake -S csrc -B $(NATIVE) $(CMAKE_ARGS) -DCMAKE_BUILD_TYPE=Release > /dev/null
+
+native: $(NATIVE)/build.ninja  ## Build the kernels into src/
+	@$(BIN)/cmake --build $(NATIVE)
+	@$(BIN)/cmake --install $(NATIVE) --prefix src > /dev/null
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.build-tools
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -e .
+	@touch $@
+
+install: $(VENV)/.installed native  ## Build the kernels and install headrace into .venv
 
 install-test: install  ## The same, with everything the tests and checks need
 	$(BIN)/python -m pip install -q --disable-pip-version-check --group dev --group test
@@ -38,6 +51,13 @@ check: install-test  ## ruff, mypy, import-linter, clang-format
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run -Werror $$(git ls-files 'csrc/*.h' 'csrc/*.cc' 'csrc/*.cpp')
+
+check-native: $(VENV)/.build-tools  ## The native tests under ASan with UBSan, and under TSan
+	for kind in address,undefined thread; do \
+	  dir=build/check-$$kind; \
+	  $(BIN)/cmake -S csrc -B $$dir $(CMAKE_ARGS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DHEADRACE_TESTS=ON -DHEADRACE_SANITIZE=$$kind > /dev/null && \
+	  $(BIN)/cmake --build $$dir && $$dir/headrace_tests || exit 1; \
+	done
 
 clean:  ## Remove what was built
 	rm -rf build dist $(VENV) src/headrace/kernels/cpu/*.so
