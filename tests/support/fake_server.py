@@ -28,7 +28,7 @@ PEER_TOKEN = "a secret between machines"
 def write_byte_tokenizer(path: Path) -> Path:
     """Token ids are bytes; 256 and 257 are special."""
     path.mkdir(parents=True, exist_ok=True)
-    tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(BYTE_ALPHABET)}, merges=[]))
+    tokenizer = Tokenizer(models.BPE(vocab=dict(BYTE_ALPHABET), merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])

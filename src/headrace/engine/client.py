@@ -16,7 +16,8 @@ from headrace.core.events import FinishReason
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, ReplicaState
-from headrace.engine.channel import AsyncChannel, ChannelError
+from headrace.engine.async_channel import AsyncChannel
+from headrace.engine.channel import ChannelError
 from headrace.engine.launch import EngineProcess
 from headrace.engine.messages import (
     Cancel,

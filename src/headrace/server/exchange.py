@@ -103,9 +103,9 @@ class Exchange:
     async def _answer(self, send: Send) -> None:
         while batch := await self._events.next_batch():
             for item in batch:
-                _, delta = self._take(item)
-                if delta is not None:
-                    self._raise_early(delta)
+                sequence, delta = self._take(item)
+                if sequence is not None and delta is not None:
+                    self._raise_early(sequence, delta)
         if self._is_gone:
             return
         choices = [delta for responder in self._responders for delta in responder.choices()]
@@ -123,8 +123,8 @@ class Exchange:
                 sequence, delta = self._take(item)
                 if delta is None or sequence is None:
                     continue
-                if not writer.has_begun and not parts and not delta.text:
-                    self._raise_early(delta)
+                if not writer.has_begun and not parts:
+                    self._raise_early(sequence, delta)
                 parts += self._frame(sequence, delta)
             if parts:
                 await writer.write(b"".join(parts))
@@ -166,12 +166,12 @@ class Exchange:
             sequence.recorder.finish(delta.finish)
         return sequence, delta
 
-    def _raise_early(self, delta: Delta) -> None:
+    def _raise_early(self, sequence: _Sequence, delta: Delta) -> None:
         """An end before anything was said is a status, not an empty answer."""
         error = _error_of(delta)
         if error is not None:
             raise error
-        if delta.finish is FinishReason.TIMEOUT and not delta.token_ids and not delta.text:
+        if delta.finish is FinishReason.TIMEOUT and not sequence.recorder.num_tokens:
             if self._replica.is_draining:
                 raise UnavailableError("The server is shutting down; send the request elsewhere.")
             raise DeadlineExceededError("The request's time ran out before its first token.")
