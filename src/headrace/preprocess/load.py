@@ -22,7 +22,7 @@ def load_preparer(
     """The preparer of a loaded model; `tokenizer` where it was loaded already.
 
     `chat_template` is a file whose template replaces the model's own. Raises ConfigError (ModelLoadError
-    among them) for files that cannot be used: a broken template stops the start, not the first request.
+    among them) for files that cannot be used.
     """
     source = None
     if chat_template is not None:
@@ -32,7 +32,7 @@ def load_preparer(
             raise ConfigError(
                 f"The chat template {chat_template} cannot be read: {error}."
             ) from error
-    preparer = Preparer(
+    return Preparer(
         tokenizer or load_tokenizer(info.path),
         info,
         config,
@@ -40,5 +40,3 @@ def load_preparer(
         defaults=read_sampling_defaults(info.path),
         chat_template=source,
     )
-    preparer.compile_templates()
-    return preparer

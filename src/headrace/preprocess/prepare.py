@@ -4,7 +4,6 @@ Everything here is computation: no I/O, no waiting. It may run on any thread.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
@@ -17,11 +16,11 @@ from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, PermissionDeniedError, PromptTooLongError
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request, TokenSegment
-from headrace.preprocess.chat_template import ChatTemplate, choose_template
 from headrace.preprocess.generation_config import SamplingDefaults
 from headrace.preprocess.messages import plain_messages
 from headrace.preprocess.params import Bounds, check_token_ids, draw_random_seed, resolve_params
 from headrace.preprocess.special_text import free_mark
+from headrace.preprocess.templates import ChatTemplates
 from headrace.preprocess.tokenizer import Tokenizer
 
 
@@ -49,13 +48,12 @@ class Preparer:
         chat_template: str | None = None,
         draw_seed: Callable[[], int] = draw_random_seed,
     ) -> None:
-        """`chat_template` is a template's source that replaces the model's own."""
+        """`chat_template` is a template's source that replaces the model's own: ConfigError if broken."""
         self.tokenizer = tokenizer
         self.info = info
         self._config = config
-        self._clock = clock
         self._defaults = defaults
-        self._override = chat_template
+        self._templates = ChatTemplates(tokenizer, chat_template, clock)
         self._draw_seed = draw_seed
         ends = {*info.eos_token_ids, *tokenizer.facts.eos_token_ids}
         self._eos_token_ids = tuple(sorted(n for n in ends if 0 <= n < info.vocab_size))
@@ -120,41 +118,9 @@ class Preparer:
             return ids
         return [*self._with_prefix(ids), *self.tokenizer.facts.suffix_ids]
 
-    def compile_templates(self) -> None:
-        """Compile the chat templates now. Raises ConfigError for one that cannot be compiled."""
-        _ = self._template, self._tool_template
-
-    @cached_property
-    def _template(self) -> ChatTemplate | None:
-        return self._compile(with_tools=False)
-
-    @cached_property
-    def _tool_template(self) -> ChatTemplate | None:
-        if "tool_use" not in self.tokenizer.facts.chat_templates:
-            return self._template
-        return self._compile(with_tools=True)
-
-    def _compile(self, *, with_tools: bool) -> ChatTemplate | None:
-        facts = self.tokenizer.facts
-        source = self._override or choose_template(
-            facts.chat_templates,
-            has_chatml=self.tokenizer.id_of("<|im_start|>") is not None,
-            with_tools=with_tools,
-        )
-        names = ("bos_token", "eos_token", "unk_token", "pad_token")
-        special = {name: getattr(facts, name) for name in names}
-        return None if source is None else ChatTemplate(source, special, self._clock)
-
     def _render(self, request: ChatRequest) -> tuple[str, str | None]:
         """The prompt's text, and the mark in users' special tokens where there are any."""
-        template = self._tool_template if request.tools else self._template
-        if template is None:
-            raise BadRequestError(
-                "This model has no chat template; use /v1/completions, or start the server with "
-                "--chat-template FILE.",
-                param="messages",
-                code="no_chat_template",
-            )
+        template = self._templates.find(with_tools=bool(request.tools))
         extra = dict(request.chat_template_kwargs or {})
         if request.reasoning_effort is not None:
             extra["reasoning_effort"] = request.reasoning_effort

@@ -214,6 +214,14 @@ def test_a_model_without_a_template_says_so():
     assert caught.value.code == "no_chat_template"
 
 
+def test_a_broken_template_of_the_model_s_leaves_raw_prompts_alone():
+    prepare = preparer(byte_level_tokenizer(tokenizer__chat_template="{% if %}"))
+    assert prepare.completion(completion("hello"), ARRIVAL)
+    with pytest.raises(BadRequestError, match="cannot be compiled") as caught:
+        prepare.chat(chat("a"), ARRIVAL)
+    assert caught.value.code == "no_chat_template"
+
+
 def test_chatml_stands_in_where_the_tokens_are_there():
     tokenizer = byte_level_tokenizer(tokenizer__chat_template="")
     prepare = preparer(tokenizer)
