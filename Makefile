@@ -6,7 +6,7 @@ NATIVE := build/native
 CMAKE_ARGS := -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-test native serve test check check-native soak bench clean
+.PHONY: help install install-test native serve test check check-native soak bench docs clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -58,6 +58,12 @@ check-native: $(VENV)/.build-tools  ## The native tests under ASan with UBSan, a
 	  $(BIN)/cmake -S csrc -B $$dir $(CMAKE_ARGS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DHEADRACE_TESTS=ON -DHEADRACE_SANITIZE=$$kind > /dev/null && \
 	  $(BIN)/cmake --build $$dir && $$dir/headrace_tests || exit 1; \
 	done
+
+bench: install  ## Load the server at http://127.0.0.1:8000 and measure (ARGS="--concurrency 1,16")
+	$(BIN)/headrace bench $(ARGS)
+
+docs: install  ## Write docs/reference from the source
+	$(BIN)/python tools/reference.py
 
 clean:  ## Remove what was built
 	rm -rf build dist $(VENV) src/headrace/kernels/cpu/*.so

@@ -4,7 +4,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 
 class PromptTokensDetails(Struct, frozen=True, kw_only=True):
-    """Of the prompt tokens."""
+    """Where the prompt tokens came from."""
 
     cached_tokens: int = 0
     """Those that came from the prefix cache."""

@@ -1,0 +1,26 @@
+"""Fixtures that every test may use."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.cli.local_server import LocalServer, local_server
+
+READY_SECONDS = 120.0
+"""The first start fetches the model and packs its weights."""
+
+
+@pytest.fixture(scope="session")
+def _server_process() -> Iterator[LocalServer]:
+    with local_server(["smollm2-135m"], ready_timeout=READY_SECONDS) as running:
+        yield running
+
+
+@pytest.fixture
+def server(_server_process: LocalServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Base URL of a real `headrace serve` with SmolLM2-135M; its log is shown with a failed test."""
+    first = len(_server_process.log)
+    yield _server_process.url
+    lines = list(_server_process.log)[first:]
+    if lines:
+        request.node.add_report_section("teardown", "headrace serve", "\n".join(lines))
