@@ -131,7 +131,7 @@ CASES: Sequence[Case] = (
         },
         hidden_size=128,
     ),
-    _case("phi3-longrope", "Phi3", original_max_position_embeddings=32, rope_parameters=LONGROPE),
+    _case("phi3-longrope", "Phi3", original_max_position_embeddings=16, rope_parameters=LONGROPE),
 )
 
 
@@ -159,10 +159,21 @@ def make_model(case: Case, seed: int = 0) -> Any:
     return model
 
 
-def save_model(case: Case, path: Path, seed: int = 0) -> Any:
-    """Make it, write config.json and safetensors to `path`, return the model."""
+def save_model(case: Case, path: Path, seed: int = 0, *, is_bf16: bool = False) -> Any:
+    """Make it, write config.json and safetensors to `path`, return the model in float32.
+
+    With `is_bf16` its weights are rounded to bf16 first, and stored so; nothing else is rounded.
+    """
+    import torch
+
     model = make_model(case, seed)
-    model.save_pretrained(path)
+    if is_bf16:
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.copy_(weight.bfloat16().float())
+    dtype = torch.bfloat16 if is_bf16 else torch.float32
+    state = {name: weight.to(dtype) for name, weight in model.state_dict().items()}
+    model.save_pretrained(path, state_dict=state)
     return model
 
 
