@@ -17,7 +17,8 @@
 
 namespace headrace {
 
-inline constexpr int kKeyTile = 16;          // tokens per tile of keys; also the lanes of a Vec
+inline constexpr int kKeyTile = 16;  // tokens per tile of keys; also the lanes of a Vec
+inline constexpr int kMaxHeadSize = 1024;
 inline constexpr int kAttentionChunk = 512;  // ATTENTION_CHUNK of kernels/ops.py
 
 struct KVLayout {

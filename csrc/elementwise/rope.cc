@@ -10,8 +10,6 @@
 namespace headrace::HR_ISA {
 namespace {
 
-constexpr int kMaxHeadSize = 1024;  // as in base/kv_cache.cc
-
 // The last sequence that starts at or before token t and has tokens.
 HR_INLINE int sequence_of(const StepInputs& inputs, int64_t t) {
   int low = 0, high = inputs.num_sequences;  // query_starts[low] <= t < query_starts[high]

@@ -20,12 +20,16 @@ def rms_norm(
 
 
 def activate(x: NDArray[np.float64], kind: Activation) -> NDArray[np.float64]:
-    """SiLU: x * sigmoid(x). GELU with tanh (Hendrycks and Gimpel, 2016, section 2)."""
+    """SiLU: x * sigmoid(x). GELU with tanh (Hendrycks and Gimpel, 2016, section 2).
+
+    0.5 (1 + tanh u) is written as sigmoid(2u), which does not cancel for negative u.
+    """
     if kind is Activation.SILU:
-        with np.errstate(over="ignore"):
-            gate: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-x))
+        twice = x
     else:
-        gate = 0.5 * (1.0 + np.tanh(np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)))
+        twice = 2.0 * np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
+    with np.errstate(over="ignore"):
+        gate: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-twice))
     return x * gate
 
 
