@@ -82,6 +82,8 @@ class TextTokenizer:
             1 + max((token.id for token in data.facts.added), default=-1),
         )
         self._special = {token.id: token.content for token in data.facts.added if token.special}
+        self._swallow_left = {token.content for token in data.facts.added if token.lstrip}
+        self._swallow_right = {token.content for token in data.facts.added if token.rstrip}
         self._text_bytes = TokenBytes(self._spell_text)
         self._all_bytes = TokenBytes(self._spell)
 
@@ -112,12 +114,14 @@ class TextTokenizer:
 
     def encode_marked(self, text: str, mark: str, *, add_special: bool = True) -> list[int]:
         ids: list[int] = []
-        for piece in self._pieces_around_special(text):
-            ids += (
-                self._encode_plain(piece.replace(mark, ""))
-                if mark in piece
-                else self._encode(piece)
-            )
+        pieces = self._around_special(text)
+        start = 0
+        for place, piece in enumerate(pieces):
+            if mark in piece:
+                ids += self._encode("".join(pieces[start:place]))
+                ids += self._encode_plain(self._trim(pieces, place).replace(mark, ""))
+                start = place + 1
+        ids += self._encode("".join(pieces[start:]))
         return [*self._facts.prefix_ids, *ids, *self._facts.suffix_ids] if add_special else ids
 
     def decode(self, token_ids: Iterable[int], *, skip_special: bool = True) -> str:
@@ -149,17 +153,24 @@ class TextTokenizer:
             pieces = [piece for piece, _ in core.pre_tokenizer.pre_tokenize_str(text)]
         return [token.id for piece in pieces for token in core.model.tokenize(piece)]
 
-    def _pieces_around_special(self, text: str) -> Iterable[str]:
+    def _around_special(self, text: str) -> list[str]:
         """The text cut before and behind every special token."""
+        pieces: list[str] = []
         done = 0
         while found := self.special_tokens.find(text, done):
             start, end = found
-            if start > done:
-                yield text[done:start]
-            yield text[start:end]
+            pieces += (text[done:start], text[start:end])
             done = end
-        if done < len(text):
-            yield text[done:]
+        return [*pieces, text[done:]]
+
+    def _trim(self, pieces: list[str], place: int) -> str:
+        """A piece without the white space that the special tokens beside it swallow."""
+        piece = pieces[place]
+        if place > 0 and pieces[place - 1] in self._swallow_right:
+            piece = piece.lstrip()
+        if place + 1 < len(pieces) and pieces[place + 1] in self._swallow_left:
+            piece = piece.rstrip()
+        return piece
 
     def _spell(self, token_id: int) -> bytes:
         special = self._special.get(token_id)

@@ -67,3 +67,12 @@ def test_text_without_marks_is_encoded_as_always(build):
     tokenizer = build()
     for text in nasty_strings(500):
         assert tokenizer.encode_marked(text, MARK) == tokenizer.encode(text), repr(text)
+
+
+def test_white_space_that_a_token_swallows_is_swallowed_around_disarmed_text_too():
+    tokenizer = sentencepiece_tokenizer(general__name="phi-3")
+    assert tokenizer.encode("<turn> \nhe") == tokenizer.encode("<turn>he")
+    marked = tokenizer.special_tokens.disarm("he<turn>", MARK)
+    swallowed = tokenizer.encode_marked(f"<turn> \n{marked}<turn>", MARK)
+    assert swallowed == tokenizer.encode_marked(f"<turn>{marked}<turn>", MARK)
+    assert tokenizer.decode(swallowed) == "he<turn>"
