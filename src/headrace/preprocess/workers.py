@@ -16,7 +16,7 @@ from headrace.core.errors import OverloadedError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Characters that are prepared on the loop: about 0.2 ms, less than one step of the engine.
+#: Characters that are prepared on the loop: a few tenths of a millisecond, less than one engine step.
 INLINE_SIZE: Final = 2048
 
 
