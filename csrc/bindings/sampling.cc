@@ -1,3 +1,6 @@
+#include <nanobind/stl/optional.h>
+
+#include <optional>
 #include <stdexcept>
 
 #include "bindings/bindings.h"
@@ -79,7 +82,7 @@ void sample(Device& device, const Logits& logits, const Array1<float>& temperatu
             const Array1<int32_t>& slots, const Array2<int32_t>& history,
             const Array1<int32_t>& history_lengths, const Array1<int32_t>& num_prompt,
             const Array1<int32_t>& bias_starts, const Array1<int32_t>& bias_ids,
-            const Array1<float>& bias_values, const nb::object& allowed,
+            const Array1<float>& bias_values, const std::optional<Array2<uint32_t>>& allowed,
             const Out1<int32_t>& token_ids, const Out1<bool>& is_finite,
             const Out1<float>& logprobs, const Out1<int32_t>& ranks, const Out2<int32_t>& top_ids,
             const Out2<float>& top_logprobs) {
@@ -133,8 +136,8 @@ void sample(Device& device, const Logits& logits, const Array1<float>& temperatu
   args.bias_starts = bias_starts.data();
   args.bias_ids = bias_ids.data();
   args.bias_values = bias_values.data();
-  if (!allowed.is_none()) {
-    const auto mask = nb::cast<Array2<uint32_t>>(allowed);
+  if (allowed) {
+    const auto& mask = *allowed;
     require(mask.shape(0) == rows && mask.shape(1) >= (vocab_size + 31) / 32,
             "allowed has one bit per row and token.");
     args.allowed = mask.data();

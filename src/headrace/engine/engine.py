@@ -108,8 +108,8 @@ class Engine:
         self._executor.close()
 
     def _submit(self, plan: StepPlan) -> None:
-        self._executor.submit(plan)
         self._uncommitted.append((plan, self._clock.monotonic()))
+        self._executor.submit(plan)
 
     def _record(self, plan: StepPlan, result: StepResult, started: float, now: float) -> None:
         decode = sum(

@@ -1,0 +1,244 @@
+"""The composition root: the only module that knows every concrete class of the engine."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.config.engine import EngineConfig, MemoryConfig, ModelConfig, SchedulerConfig
+from headrace.config.env import cache_home
+from headrace.config.units import parse_size
+from headrace.core.clock import Clock
+from headrace.core.errors import ModelLoadError
+from headrace.core.model_info import ModelInfo
+from headrace.engine.engine import Engine, Executor
+from headrace.engine.executor.executor import ExecutorParts, ModelExecutor, OverlappedExecutor
+from headrace.engine.executor.sizing import GroupCost, Sizing, SizingFacts, size_kv
+from headrace.engine.memory.hashing import RootKey
+from headrace.engine.memory.ledger import KVLedger
+from headrace.engine.scheduler.scheduler import Scheduler
+from headrace.kernels.dispatch import create_backend
+from headrace.kernels.ops import Backend, DType, KVLayout, StepLimits
+from headrace.kernels.topology import available_memory
+from headrace.modeling.decoder import Decoder
+from headrace.modeling.registry import describe
+from headrace.modeling.spec import ModelSpec
+from headrace.modeling.weights.checkpoint import Checkpoint, open_checkpoint
+from headrace.modeling.weights.load import LoadedWeights, load_parameters
+from headrace.modeling.weights.sources import SHORT_NAMES, resolve
+
+#: Most drafts per sequence and step that the arena has room for.
+MAX_DRAFT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltEngine:
+    """An engine that is ready to step, and what its server must know of it."""
+
+    engine: Engine
+    info: ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A loaded model, before memory is given to it."""
+
+    path: Path
+    checkpoint: Checkpoint
+    spec: ModelSpec
+    weights: LoadedWeights
+
+
+def build_engine(config: EngineConfig, clock: Clock, report: Callable[[str], None]) -> BuiltEngine:
+    """Resolve, load, size, record. `report` is told the name of each phase as it begins.
+
+    Raises ConfigError (ModelLoadError, DownloadError) for what the operator can mend.
+    """
+    phases = _Phases(clock, report)
+    phases.begin("resolve")
+    path = resolve(config.model.model)
+    phases.begin("kernels")
+    backend = create_backend(
+        config.executor.backend, isa=config.executor.isa, threads=config.executor.threads
+    )
+    phases.begin("weights")
+    model = _load(config.model, path, backend)
+    phases.begin("memory")
+    sizing = _size(config, model)
+    spec = model.spec.with_max_context(sizing.max_context)
+    phases.begin("record")
+    executor = _executor(config, spec, model, backend, clock, sizing)
+    phases.end()
+    ledger = _ledger(config, spec, model, sizing)
+    scheduler = Scheduler(config.scheduler, ledger, max_context=sizing.max_context)
+    engine = Engine(
+        scheduler,
+        executor,
+        clock,
+        max_uncommitted_plans=config.scheduler.max_uncommitted_plans,
+    )
+    return BuiltEngine(engine, _info(config, model, backend, sizing, phases.seconds))
+
+
+def served_names(config: ModelConfig, path: Path) -> tuple[str, ...]:
+    """`--served-model-name`, else the short name, else the file's or directory's stem."""
+    if config.served_model_name:
+        return config.served_model_name
+    if config.model in SHORT_NAMES:
+        return (config.model,)
+    return (path.stem if path.is_file() else path.name,)
+
+
+class _Phases:
+    """Seconds of each phase of the start, in order."""
+
+    def __init__(self, clock: Clock, report: Callable[[str], None]) -> None:
+        self._clock = clock
+        self._report = report
+        self._name = ""
+        self._began = 0.0
+        self.seconds: dict[str, float] = {}
+
+    def begin(self, name: str) -> None:
+        self.end()
+        self._name, self._began = name, self._clock.monotonic()
+        self._report(name)
+
+    def end(self) -> None:
+        if self._name:
+            self.seconds[self._name] = self._clock.monotonic() - self._began
+            self._name = ""
+
+
+def _load(config: ModelConfig, path: Path, backend: Backend) -> _Model:
+    checkpoint = open_checkpoint(path)
+    spec, parameter_specs = describe(checkpoint)
+    weights = load_parameters(
+        checkpoint,
+        parameter_specs,
+        quantize=config.quantize,
+        cache=cache_home() / "packed" if config.cache_packed else None,
+        isa=backend.isa,
+    )
+    return _Model(path, checkpoint, spec, weights)
+
+
+def _size(config: EngineConfig, model: _Model) -> Sizing:
+    memory, spec = config.memory, model.spec
+    layout = _layout(memory, spec, tuple(1 for _ in spec.kv_groups()))
+    groups = tuple(
+        GroupCost(group.window, len(group.layers) * layout.bytes_per_token_layer)
+        for group in spec.kv_groups()
+    )
+    facts = SizingFacts(
+        available_bytes=available_memory(),
+        weight_bytes=model.weights.num_bytes,
+        groups=groups,
+        block_size=memory.block_size,
+        model_context=spec.max_context,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_chunk=_max_chunk(config.scheduler, spec.max_context),
+    )
+    kv_bytes = None if memory.kv_memory == "auto" else parse_size(memory.kv_memory)
+    return size_kv(
+        facts,
+        kv_bytes=kv_bytes,
+        memory_utilization=memory.memory_utilization,
+        wanted_context=config.model.max_context,
+    )
+
+
+def _executor(
+    config: EngineConfig,
+    spec: ModelSpec,
+    model: _Model,
+    backend: Backend,
+    clock: Clock,
+    sizing: Sizing,
+) -> Executor:
+    scheduler = config.scheduler
+    kv_cache = backend.create_kv_cache(_layout(config.memory, spec, sizing.num_blocks))
+    max_tokens = _max_chunk(scheduler, sizing.max_context) + scheduler.max_num_seqs
+    limits = StepLimits(max_tokens, scheduler.max_num_seqs * (1 + MAX_DRAFT))
+    recorded = Decoder(spec, model.weights).record(backend, limits, kv_cache)
+    if recorded.logits is None:
+        raise ModelLoadError("The model has no output head.")
+    inner = ModelExecutor(
+        ExecutorParts(backend, recorded.program, recorded.logits, kv_cache),
+        clock,
+        max_num_seqs=scheduler.max_num_seqs,
+        max_tokens=max_tokens,
+        max_context=sizing.max_context,
+    )
+    return OverlappedExecutor(inner) if scheduler.max_uncommitted_plans > 1 else inner
+
+
+def _ledger(config: EngineConfig, spec: ModelSpec, model: _Model, sizing: Sizing) -> KVLedger:
+    scheduler = config.scheduler
+    in_flight = scheduler.max_num_batched_tokens * scheduler.max_uncommitted_plans
+    return KVLedger(
+        sizing.num_blocks,
+        config.memory.block_size,
+        tuple(group.window for group in spec.kv_groups()),
+        key=RootKey(
+            weights_digest=bytes.fromhex(model.weights.digest),
+            kv_format=_kv_dtype(config.memory).value,
+        ),
+        prefix_cache=config.memory.prefix_cache,
+        max_uncommitted_tokens=in_flight if scheduler.chunked_prefill else 0,
+        record_events=True,
+    )
+
+
+def _info(
+    config: EngineConfig,
+    model: _Model,
+    backend: Backend,
+    sizing: Sizing,
+    phases: dict[str, float],
+) -> ModelInfo:
+    return ModelInfo(
+        names=served_names(config.model, model.path),
+        source=config.model.model,
+        path=str(model.path),
+        family=model.spec.family,
+        digest=model.weights.digest,
+        vocab_size=model.spec.vocab_size,
+        max_context=sizing.max_context,
+        eos_token_ids=(),
+        block_size=config.memory.block_size,
+        num_blocks=sum(sizing.num_blocks),
+        kv_bytes=sizing.kv_bytes,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        isa=backend.isa,
+        threads=backend.num_threads,
+        phases=phases,
+        lines=(
+            f"weights {model.weights.num_bytes / 2**20:.0f} MiB"
+            f" ({'mapped from the packed cache' if model.weights.is_mapped else 'in memory'})",
+            sizing.explanation,
+        ),
+    )
+
+
+def _layout(memory: MemoryConfig, spec: ModelSpec, num_blocks: tuple[int, ...]) -> KVLayout:
+    return KVLayout(
+        num_layers=spec.num_layers,
+        num_kv_heads=spec.num_kv_heads,
+        head_size=spec.head_size,
+        block_size=memory.block_size,
+        dtype=_kv_dtype(memory),
+        layer_groups=spec.layer_groups(),
+        num_blocks=num_blocks,
+    )
+
+
+def _kv_dtype(memory: MemoryConfig) -> DType:
+    """f16 by default: as wide as bf16 and eight times as exact for values of attention's size."""
+    return DType.F16 if memory.kv_dtype == "auto" else DType(memory.kv_dtype)
+
+
+def _max_chunk(scheduler: SchedulerConfig, max_context: int) -> int:
+    """Most tokens that the scheduler may put into one step, one of each running sequence aside."""
+    if scheduler.chunked_prefill:
+        return scheduler.max_num_batched_tokens
+    return max(scheduler.max_num_batched_tokens, max_context)
