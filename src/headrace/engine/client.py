@@ -9,6 +9,7 @@ import msgspec
 from headrace.core.clock import Clock
 from headrace.core.errors import (
     ConfigError,
+    HeadraceError,
     InternalError,
     UnavailableError,
 )
@@ -45,13 +46,22 @@ STOP_SECONDS = 2.0
 log = logging.getLogger("headrace.engine")
 
 
-class EngineStartError(ConfigError):
+class EngineStartError(HeadraceError):
     """The engine process could not start; carries the process's own account of it."""
 
     def __init__(self, failed: Failed) -> None:
         where = f"Starting the engine failed in phase '{failed.phase}': {failed.message}"
         super().__init__(f"{where} {failed.hint}" if failed.hint else where)
         self.failed = failed
+
+
+class EngineConfigError(EngineStartError, ConfigError):
+    """As EngineStartError, for what the operator can mend: the command line exits with 2."""
+
+
+def start_error(failed: Failed) -> EngineStartError:
+    """The exception that stands for a failed start."""
+    return EngineConfigError(failed) if failed.exit_code == 2 else EngineStartError(failed)
 
 
 class EngineClient:
@@ -181,7 +191,7 @@ class EngineClient:
             status = await self._one_life(process)
             process = None
             if self._first_ready is not None and not self._first_ready.done():
-                self._first_ready.set_exception(EngineStartError(self._account(status)))
+                self._first_ready.set_exception(start_error(self._account(status)))
                 return
             if self._clock.monotonic() - self._ready_since > STABLE_SECONDS:
                 delay = self._restart_delays[0]

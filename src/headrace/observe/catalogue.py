@@ -67,8 +67,8 @@ REQUESTS_FINISHED = Metric(
 )  # fmt: skip
 REQUESTS_REJECTED = Metric(
     "headrace_requests_rejected_total", Kind.COUNTER, "requests",
-    "Requests that admission turned away, by reason: queue, tokens, loading, draining.",
-    ("reason",),
+    "Requests that admission turned away, by reason: queue, tokens, closed (loading or draining).",
+    ("reason",), server_wide=True,
 )  # fmt: skip
 REQUESTS_RUNNING = Metric(
     "headrace_requests_running", Kind.GAUGE, "sequences", "Sequences that take part in steps.",

@@ -63,11 +63,13 @@ class Admission:
         max_queued_requests: int,
         max_queued_tokens: int,
         closed_reason: Callable[[], str | None],
+        on_reject: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._clock = clock
         self._max_requests = max_queued_requests
         self._max_tokens = max_queued_tokens
         self._closed_reason = closed_reason
+        self._on_reject = on_reject
         self._starts: deque[float] = deque(maxlen=4096)
         self._empty = asyncio.Event()
         self._empty.set()
@@ -86,9 +88,11 @@ class Admission:
         """Refuse before the body is read. Raises UnavailableError or OverloadedError."""
         reason = self._closed_reason()
         if reason is not None:
+            self._on_reject("closed")
             raise UnavailableError(reason, retry_after=1.0)
         num_free = max(0, self.max_running - self.num_started)
         if self.num_waiting >= self._max_requests + num_free:
+            self._on_reject("queue")
             raise OverloadedError(
                 f"{self.num_waiting} requests are waiting already; try again later.",
                 retry_after=self._retry_after(),
@@ -100,6 +104,7 @@ class Admission:
         num_tokens = max(1, num_bytes // BYTES_PER_TOKEN)
         # One that comes to an empty queue is always let in: it could never come in otherwise.
         if self.num_waiting and self.queued_tokens + num_tokens > self._max_tokens:
+            self._on_reject("tokens")
             raise OverloadedError(
                 f"{self.queued_tokens} prompt tokens are waiting already; try again later.",
                 retry_after=self._retry_after(),

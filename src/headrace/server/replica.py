@@ -82,6 +82,7 @@ class Replica:
             max_queued_requests=config.max_queued_requests,
             max_queued_tokens=config.max_queued_tokens,
             closed_reason=self._closed_reason,
+            on_reject=lambda reason: metrics.add(catalogue.REQUESTS_REJECTED, (reason,)),
         )
         self.created = int(clock.wall())
         self._started = clock.monotonic()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -15,7 +16,7 @@ from uvicorn.config import Config
 from headrace import __version__
 from headrace.config.root import ServeConfig
 from headrace.core.clock import Clock
-from headrace.core.errors import ConfigError
+from headrace.core.errors import HeadraceError
 from headrace.core.model_info import ModelInfo
 from headrace.engine.client import EngineClient, EngineStartError
 from headrace.engine.launch import EngineProcess, LaunchSpec, launch
@@ -71,7 +72,7 @@ class Serving:
         self._http = HttpServer(_uvicorn_config(self._replica))
         self._num_signals = 0
         self._drain: asyncio.Task[None] | None = None
-        self._error: ConfigError | None = None
+        self._error: HeadraceError | None = None
 
     async def run(self, sock: socket.socket, process: EngineProcess) -> int:
         """From the first connection to the last; the exit code."""
@@ -119,12 +120,15 @@ class Serving:
         try:
             info = await self._model.client.wait_ready()
             await self._text.load(info)
-        except ConfigError as error:
+        except HeadraceError as error:
             if isinstance(error, EngineStartError):
                 log.debug("%s", error.failed.details)
             self._error = error
             self._http.should_exit = True
             return
+        # What exists now lives as long as the process: keep the collector away from it.
+        gc.collect()
+        gc.freeze()
         phases = {**info.phases, "tokenizer": self._text.seconds, "ready": process_age()}
         self._model.name_metrics(info, phases)
         self._replica.bind(self._model, self._text.preparer(info))

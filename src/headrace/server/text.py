@@ -8,7 +8,6 @@ from headrace.config.root import ServeConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import ConfigError
 from headrace.core.model_info import ModelInfo
-from headrace.modeling.weights.sources import resolve
 from headrace.preprocess.generation_config import SamplingDefaults, read_sampling_defaults
 from headrace.preprocess.prepare import Preparer
 from headrace.preprocess.tokenizer import Tokenizer, load_tokenizer
@@ -37,7 +36,7 @@ class TextFront:
         """The model's files are here: start to read them. Does nothing the second time."""
         if self._early is None and not self.is_loaded:
             source = self._config.engine.model.model
-            self._early = asyncio.create_task(self._load(lambda: resolve(source, progress=False)))
+            self._early = asyncio.create_task(self._load(lambda: _locate(source)))
             # What goes wrong here goes wrong again in `load`, which reports it.
             self._early.add_done_callback(lambda task: task.cancelled() or task.exception())
 
@@ -71,6 +70,14 @@ class TextFront:
         self._defaults = read_sampling_defaults(path)
         self._chat_template = _read_template(self._config.engine.model.chat_template)
         self._path, self._tokenizer = path, tokenizer
+
+
+def _locate(source: str) -> Path:
+    """Where the engine, which has fetched it by now, reads the model from."""
+    # Imported on this thread: the event loop answers its first probes meanwhile.
+    from headrace.modeling.weights.sources import resolve
+
+    return resolve(source, progress=False)
 
 
 def _read_template(path: str | None) -> str | None:

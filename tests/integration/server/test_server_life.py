@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
+import zmq
 from tests.support.fake_engine import POISON_EXIT, POISON_HANG
 from tests.support.fake_server import PEER_TOKEN, FakeServer
 
@@ -157,6 +159,8 @@ def test_a_full_queue_is_429_before_any_work(tmp_path):
         assert refused.json()["error"]["type"] == "rate_limit_error"
         assert httpx.get(f"{server.url}/readyz").status_code == 200
         assert all(r.join().response.status_code == 200 for r in running)
+        metrics = httpx.get(f"{server.url}/metrics").text
+        assert 'headrace_requests_rejected_total{reason="queue"} 1' in metrics
 
 
 def test_the_bound_on_tokens(tmp_path):
@@ -253,6 +257,41 @@ def _peer_stream(text):
             elif line.startswith("data: {"):
                 words.append(json.loads(line[6:])["choices"][0]["text"])
     return ids, "".join(words)
+
+
+def test_kv_events_are_published_where_the_operator_says(tmp_path):
+    endpoint = f"ipc://{tmp_path}/kv"
+    context = zmq.Context()
+    subscriber = context.socket(zmq.SUB)
+    subscriber.setsockopt(zmq.SUBSCRIBE, b"kv@")
+    subscriber.connect(endpoint)
+    engine = {"kv_events": 1, "step": 0.01}
+    try:
+        with FakeServer(tmp_path, engine=engine, kv_events=endpoint, kv_events_topic="kv@a@b") as s:
+            body = {"prompt": "a", "max_tokens": 5}
+            while not subscriber.poll(50):
+                assert httpx.post(f"{s.url}/v1/completions", json=body).status_code == 200
+            topic, sequence, payload = subscriber.recv_multipart()
+    finally:
+        context.destroy(linger=0)
+    assert (topic, len(sequence)) == (b"kv@a@b", 8)
+    _, events, _ = msgspec.msgpack.decode(payload)
+    assert [event[0] for event in events] in (["AllBlocksCleared"], ["BlockStored", "BlockRemoved"])
+
+
+def test_an_idle_server_sleeps(server):
+    """Processor time of both processes, not wall time: a busy machine does not fail it."""
+    pids = [server.process.pid, *_children(server.process.pid)]
+    until(lambda: load(server)["num_running"] == 0)
+    before = [_cpu_seconds(pid) for pid in pids]
+    time.sleep(1.0)
+    used = [_cpu_seconds(pid) - start for pid, start in zip(pids, before, strict=True)]
+    assert sum(used) < 0.1, used
+
+
+def _cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
 
 
 async def test_probes_are_quick_while_many_streams_run(tmp_path):

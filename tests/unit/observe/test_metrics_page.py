@@ -90,7 +90,7 @@ def recorded():
         num_sequences=2,
     )
     engine.record(stats, [step])
-    metrics.add(catalogue.REQUESTS_REJECTED, ("m", "queue"))
+    metrics.add(catalogue.REQUESTS_REJECTED, ("queue",))
     metrics.add(catalogue.HTTP_REQUESTS, ("/v1/models", "GET", "200"))
     metrics.histogram(catalogue.HTTP_DURATION, ("/v1/models",)).observe(0.01)
     metrics.set(catalogue.BUILD, ("1",), 1.0)
