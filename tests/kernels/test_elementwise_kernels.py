@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-
-from headrace.kernels.ops import Activation, DType, Rows
 from tests.support.op_run import (
     ISAS,
     assert_close,
@@ -12,6 +10,8 @@ from tests.support.op_run import (
     reference,
     run_ops,
 )
+
+from headrace.kernels.ops import Activation, DType, Rows
 
 WIDTHS = [1, 16, 33, 64, 100, 576, 1000]
 DTYPES = list(DType)

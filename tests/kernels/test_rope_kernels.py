@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-
-from headrace.core.errors import KernelError
-from headrace.kernels.ops import DType, KVLayout, Rows
 from tests.support.op_run import (
     ISAS,
     ROUNDOFF,
@@ -14,6 +11,9 @@ from tests.support.op_run import (
     reference,
     run_ops,
 )
+
+from headrace.core.errors import KernelError
+from headrace.kernels.ops import DType, KVLayout, Rows
 
 isas = pytest.mark.parametrize("isa", ISAS)
 kv_dtypes = pytest.mark.parametrize("kv_dtype", [DType.F32, DType.F16, DType.BF16])
@@ -111,7 +111,7 @@ def test_rotate_and_store(
     norms = None
     if has_norms:
         norms = tuple(rng.standard_normal(head_size, dtype=np.float32) for _ in range(2))
-    arguments = dict(num_heads=num_heads, rotary=rotary, norms=norms)
+    arguments = {"num_heads": num_heads, "rotary": rotary, "norms": norms}
     expected, expected_blocks = store_and_export(reference(), layout, batch, qkv, **arguments)
     actual, actual_blocks = store_and_export(cpu(isa), layout, batch, qkv, **arguments)
     # Each element is two products and a sum; normalising adds a factor with its own few roundoffs.

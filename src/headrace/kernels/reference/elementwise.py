@@ -24,10 +24,8 @@ def activate(x: NDArray[np.float64], kind: Activation) -> NDArray[np.float64]:
 
     0.5 (1 + tanh u) is written as sigmoid(2u), which does not cancel for negative u.
     """
-    if kind is Activation.SILU:
-        twice = x
-    else:
-        twice = 2.0 * np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
+    cubic = 2.0 * np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
+    twice = x if kind is Activation.SILU else cubic
     with np.errstate(over="ignore"):
         gate: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-twice))
     return x * gate

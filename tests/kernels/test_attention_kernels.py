@@ -1,0 +1,312 @@
+"""Paged attention of every instruction set against the reference: masks, layouts, dtypes, many chunks."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from tests.support.op_run import (
+    ISAS,
+    Batch,
+    assert_close,
+    cpu,
+    output_tolerance,
+    reference,
+    run_ops,
+)
+
+from headrace.kernels.ops import ATTENTION_CHUNK, DType, KVLayout, Rows
+
+isas = pytest.mark.parametrize("isa", ISAS)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One attention layer over a cache full of random keys."""
+
+    num_heads: int = 6
+    num_kv_heads: int = 2
+    head_size: int = 64
+    block_size: int = 16
+    kv_dtype: DType = DType.F16
+    counts: tuple[int, ...] = (5, 1, 1)
+    key_starts: tuple[int, ...] = (20, 99, 0)
+    soft_cap: float = 0.0
+    window: int = 0
+    is_causal: bool = True
+    out_dtype: DType = DType.F32
+    absent: tuple[tuple[int, int], ...] = ()
+    """(slot, block of its table) that were given back."""
+
+    @property
+    def layout(self):
+        blocks = sum(self.blocks_of(s) for s in range(len(self.counts))) + 1
+        return KVLayout(
+            1,
+            self.num_kv_heads,
+            self.head_size,
+            self.block_size,
+            self.kv_dtype,
+            (0,),
+            (blocks,),
+        )
+
+    def blocks_of(self, sequence):
+        return -(-(self.key_starts[sequence] + self.counts[sequence]) // self.block_size)
+
+    def batch(self):
+        """Tables of shuffled blocks, the last block of the cache in none of them."""
+        rng = np.random.default_rng(7)
+        counts = [self.blocks_of(s) for s in range(len(self.counts))]
+        table = np.full((len(counts), max(counts)), -1, np.int32)
+        ids = rng.permutation(sum(counts)).astype(np.int32)
+        for slot, ours in enumerate(np.split(ids, np.cumsum(counts)[:-1])):
+            table[slot, : len(ours)] = ours
+        for slot, block in self.absent:
+            table[slot, block] = -1
+        return Batch(self.counts, self.key_starts, (table,))
+
+    def blocks(self, fault=None):
+        """Canonical contents of every block; `fault` fills keys beyond each sequence's last."""
+        rng = np.random.default_rng(11)
+        layout = self.layout
+        shape = (layout.num_blocks[0], 2, 1, self.num_kv_heads, self.block_size, self.head_size)
+        data = rng.standard_normal(shape, dtype=np.float32)
+        if fault is not None:
+            data[-1] = fault
+            table = self.batch().tables[0]
+            for s, (start, count) in enumerate(zip(self.key_starts, self.counts, strict=True)):
+                used = (start + count) % self.block_size
+                if used:
+                    data[table[s, (start + count) // self.block_size], ..., used:, :] = fault
+        return data
+
+    def queries(self):
+        width = (self.num_heads + 2 * self.num_kv_heads) * self.head_size
+        rng = np.random.default_rng(13)
+        return rng.standard_normal((sum(self.counts), width), dtype=np.float32)
+
+
+def filled_cache(backend, case, blocks=None):
+    """A cache with the case's keys and values."""
+    cache = backend.create_kv_cache(case.layout)
+    for block, data in enumerate(case.blocks() if blocks is None else blocks):
+        cache.import_block(0, block, data)
+    return cache
+
+
+def run_case(backend, case, *, qkv=None, batch=None, blocks=None, cache=None, with_mass=False):
+    """Attention output rows (and mass) of a case."""
+    if cache is None:
+        cache = filled_cache(backend, case, blocks)
+    batch = case.batch() if batch is None else batch
+
+    def ops(recorder, buffers):
+        out = recorder.buffer(Rows.TOKENS, case.num_heads * case.head_size, case.out_dtype)
+        mass = None
+        if with_mass:
+            mass = recorder.buffer(Rows.TOKENS, case.num_kv_heads * batch.tables[0].shape[1])
+        recorder.attention(
+            buffers["qkv"],
+            out,
+            layer=0,
+            num_heads=case.num_heads,
+            scale=case.head_size**-0.5,
+            soft_cap=case.soft_cap,
+            window=case.window,
+            is_causal=case.is_causal,
+            mass=mass,
+        )
+        return {"out": out, **({"mass": mass} if mass else {})}
+
+    inputs = {"qkv": case.queries() if qkv is None else qkv}
+    return run_ops(backend, inputs, ops, batch=batch, kv_cache=cache)
+
+
+def score_error(case):
+    """Bound of a score's error: a chain of D products, each sum rounded; then scale and cap.
+
+    |q . k| <= |q| |k|; norms of standard normal vectors stay below sqrt(D) + 4.
+    """
+    norm = np.sqrt(case.head_size) + 4
+    return (case.head_size + 4) * 2.0**-24 * norm * norm * case.head_size**-0.5
+
+
+def attention_error(case):
+    """Bound of an output's error: weights are off by a factor e^(2 * score error), sums are rounded."""
+    keys = max(s + c for s, c in zip(case.key_starts, case.counts, strict=True))
+    chunks = keys / ATTENTION_CHUNK + 1
+    largest_value = 6.0  # of some 10^6 standard normal numbers
+    return (2 * score_error(case) + (ATTENTION_CHUNK + 8 * chunks) * 2.0**-24) * largest_value
+
+
+CASES = {
+    "plain": Case(),
+    "one head": Case(num_heads=1, num_kv_heads=1),
+    "multi head": Case(num_heads=4, num_kv_heads=4),
+    "seven per kv head": Case(num_heads=14, num_kv_heads=2, head_size=32),
+    "many per kv head": Case(
+        num_heads=64, num_kv_heads=1, head_size=16, counts=(3, 1), key_starts=(30, 2)
+    ),
+    "head 16": Case(head_size=16),
+    "head 20": Case(head_size=20),
+    "head 80": Case(head_size=80),
+    "head 96": Case(head_size=96, kv_dtype=DType.BF16),
+    "head 128": Case(head_size=128, block_size=32),
+    "head 256": Case(head_size=256, num_heads=4, num_kv_heads=1),
+    "f32": Case(kv_dtype=DType.F32, block_size=32),
+    "bf16": Case(kv_dtype=DType.BF16, block_size=64),
+    "prefill": Case(counts=(70, 33), key_starts=(0, 0)),
+    "chunked prefill": Case(counts=(50, 40, 1), key_starts=(13, 500, 1100)),
+    "long": Case(counts=(1, 1, 3), key_starts=(2600, 511, 512), num_heads=2, num_kv_heads=1),
+    "window": Case(window=24, counts=(60, 1, 1), key_starts=(10, 700, 5)),
+    "window of one": Case(window=1, counts=(20, 1), key_starts=(3, 600)),
+    "window over chunks": Case(window=600, counts=(9, 1), key_starts=(1100, 1500)),
+    "soft cap": Case(soft_cap=5.0, counts=(20, 1), key_starts=(7, 530)),
+    "not causal": Case(is_causal=False, counts=(33, 5), key_starts=(0, 9)),
+    "not causal window": Case(is_causal=False, window=7, counts=(50,), key_starts=(4,)),
+    "given back": Case(
+        counts=(4, 1),
+        key_starts=(100, 1200),
+        absent=((0, 1), (0, 2), (1, 0), *((1, b) for b in range(32, 70))),
+    ),
+    "window given back": Case(
+        window=40,
+        counts=(30, 1),
+        key_starts=(100, 900),
+        absent=((0, 0), *((1, b) for b in range(53))),
+    ),
+}
+
+
+@isas
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_against_the_reference(isa, case):
+    expected = run_case(reference(), case)["out"]
+    actual = run_case(cpu(isa), case)["out"]
+    assert_close(actual, expected, attention_error(case))
+
+
+@isas
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16, DType.Q8])
+@pytest.mark.parametrize("head_size", [16, 20, 64, 96])
+def test_output_dtypes(isa, dtype, head_size):
+    case = Case(out_dtype=dtype, head_size=head_size, counts=(40, 1, 3), key_starts=(0, 50, 30))
+    expected = run_case(reference(), case)["out"]
+    actual = run_case(cpu(isa), case)["out"]
+    tolerance = output_tolerance(expected, dtype, 0.0) + 3 * attention_error(case)
+    assert_close(actual, expected, tolerance)
+
+
+@isas
+@pytest.mark.parametrize(
+    "case", [CASES["chunked prefill"], CASES["window over chunks"], CASES["given back"]]
+)
+def test_mass(isa, case):
+    expected = run_case(reference(), case, with_mass=True)
+    actual = run_case(cpu(isa), case, with_mass=True)
+    heads = case.num_heads / case.num_kv_heads
+    assert_close(actual["out"], expected["out"], attention_error(case))
+    assert_close(actual["mass"], expected["mass"], attention_error(case) * heads)
+    per_token = actual["mass"].reshape(len(actual["mass"]), case.num_kv_heads, -1).sum(axis=2)
+    np.testing.assert_allclose(per_token, heads, rtol=1e-4)
+
+
+@isas
+@pytest.mark.parametrize("fault", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    "case",
+    [
+        CASES["prefill"],
+        CASES["chunked prefill"],
+        CASES["window"],
+        Case(counts=(1, 37), key_starts=(33, 515), kv_dtype=DType.F32),
+    ],
+)
+def test_memory_that_no_token_wrote_is_never_read_into_a_result(isa, fault, case):
+    clean = run_case(cpu(isa), case)["out"]
+    dirty = run_case(cpu(isa), case, blocks=case.blocks(fault))["out"]
+    np.testing.assert_array_equal(dirty, clean)
+
+
+@isas
+def test_a_later_token_with_a_fault_does_not_reach_an_earlier_one(isa):
+    case = Case(counts=(40,), key_starts=(0,), kv_dtype=DType.F32)
+    blocks = case.blocks()
+    table = case.batch().tables[0][0]
+    blocks[table[1], ..., 9, :] = np.nan  # key 25
+    clean = run_case(cpu(isa), case)["out"]
+    dirty = run_case(cpu(isa), case, blocks=blocks)["out"]
+    np.testing.assert_array_equal(dirty[:25], clean[:25])
+    assert np.isnan(dirty[25:]).all()
+
+
+@isas
+def test_scores_of_any_size_give_weights_that_sum_to_one(isa):
+    case = Case(counts=(20, 1), key_starts=(0, 600), kv_dtype=DType.F32)
+    qkv = case.queries() * 1000
+    actual = run_case(cpu(isa), case, qkv=qkv, with_mass=True)
+    assert np.abs(actual["out"]).max() <= np.abs(case.blocks()).max()
+    per_token = actual["mass"].reshape(21, case.num_kv_heads, -1).sum(axis=2)
+    np.testing.assert_allclose(per_token, case.num_heads / case.num_kv_heads, rtol=1e-5)
+
+
+# ---- a row's result does not depend on its company ------------------------------------------------
+
+
+def rows_by(backend, case, steps):
+    """Rows of a one-sequence case, run in steps of the given sizes."""
+    qkv, table = case.queries(), case.batch().tables
+    cache = filled_cache(backend, case)
+    rows, done = [], 0
+    for count in steps:
+        start = case.key_starts[0] + done
+        batch = Batch((count,), (start,), table)
+        queries = qkv[done : done + count]
+        rows.append(run_case(backend, case, qkv=queries, batch=batch, cache=cache)["out"])
+        done += count
+    assert done == case.counts[0]
+    return np.concatenate(rows)
+
+
+INVARIANT = {
+    "gqa": Case(num_heads=9, num_kv_heads=3, counts=(90,), key_starts=(480,)),
+    "long": Case(num_heads=2, num_kv_heads=1, counts=(20,), key_starts=(1530,)),
+    "window": Case(window=50, counts=(70,), key_starts=(470,)),
+    "wide": Case(head_size=96, kv_dtype=DType.BF16, counts=(40,), key_starts=(0,), soft_cap=20.0),
+    "q8": Case(out_dtype=DType.Q8, counts=(40,), key_starts=(500,)),
+    "given back": Case(counts=(30,), key_starts=(600,), absent=tuple((0, b) for b in range(3, 33))),
+}
+
+
+@isas
+@pytest.mark.parametrize("case", INVARIANT.values(), ids=INVARIANT.keys())
+def test_whole_chunked_and_one_by_one_agree_bitwise(isa, case):
+    total = case.counts[0]
+    whole = rows_by(cpu(isa), case, [total])
+    chunked = rows_by(cpu(isa), case, [7, 1, 5, total - 13])
+    singly = rows_by(cpu(isa), case, [1] * total)
+    np.testing.assert_array_equal(chunked, whole)
+    np.testing.assert_array_equal(singly, whole)
+
+
+@isas
+@pytest.mark.parametrize("case", INVARIANT.values(), ids=INVARIANT.keys())
+def test_one_and_two_threads_agree_bitwise(isa, case):
+    total = case.counts[0]
+    for steps in ([total], [1] * total):
+        one = rows_by(cpu(isa, 1), case, steps)
+        two = rows_by(cpu(isa, 2), case, steps)
+        np.testing.assert_array_equal(one, two)
+
+
+@isas
+def test_alone_and_in_a_batch_agree_bitwise(isa):
+    case = Case(counts=(30, 1, 1, 17), key_starts=(0, 1300, 200, 510))
+    qkv, batch = case.queries(), case.batch()
+    together = run_case(cpu(isa), case)["out"]
+    first = 0
+    for s, (count, start) in enumerate(zip(case.counts, case.key_starts, strict=True)):
+        alone = Batch((count,), (start,), batch.tables, slots=(s,))
+        rows = run_case(cpu(isa), case, qkv=qkv[first : first + count], batch=alone)["out"]
+        np.testing.assert_array_equal(rows, together[first : first + count])
+        first += count
