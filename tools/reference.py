@@ -63,7 +63,7 @@ def configuration() -> str:
             lines += ["", f"## [{path}]", "", docs.summary(owner), ""]
             for field in own:
                 lines += _setting(field)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def _example() -> list[str]:

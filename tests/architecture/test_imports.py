@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.modeling.models.family import Family
+from headrace.modeling.registry import CONFIG_FAMILIES, GGUF_FAMILIES
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "headrace"
 
@@ -82,6 +85,12 @@ def test_every_name_given_as_text_exists(file: str, target: str) -> None:
     module, _, attribute = target.partition(":")
     resolved = import_module(module)
     assert not attribute or callable(getattr(resolved, attribute))
+
+
+@pytest.mark.parametrize("target", sorted({*CONFIG_FAMILIES.values(), *GGUF_FAMILIES.values()}))
+def test_every_registered_family_exists(target: str) -> None:
+    module, _, attribute = target.partition(":")
+    assert isinstance(getattr(import_module(module), attribute), Family)
 
 
 def test_some_names_are_given_as_text() -> None:
