@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from headrace.kernels.dispatch import create_backend
 from headrace.kernels.ops import Backend, DType, KVLayout, StepInputs, StepLimits
+from headrace.kernels.reference.backend import ReferenceBackend
 from headrace.modeling.decoder import Decoder
 from headrace.modeling.registry import describe
 from headrace.modeling.weights.checkpoint import open_checkpoint
@@ -231,7 +232,7 @@ def measure(model: str, *, prompts: int, tokens: int, num_probs: int) -> Agreeme
         ]
     longest = max(len(item.prompt_ids) + len(item.token_ids) for item in continuations)
     ours = Scorer(path, create_backend("cpu"), max_tokens=longest, dtype=DType.F16)
-    reference = Scorer(path, create_backend("float32"), max_tokens=longest, dtype=DType.F32)
+    reference = Scorer(path, ReferenceBackend(exact=False), max_tokens=longest, dtype=DType.F32)
     return compare(continuations, ours, reference)
 
 
@@ -242,9 +243,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--num-probs", type=int, default=2000)
     args = parser.parse_args()
-    result = measure(
-        args.model, prompts=args.prompts, tokens=args.tokens, num_probs=args.num_probs
-    )
+    result = measure(args.model, prompts=args.prompts, tokens=args.tokens, num_probs=args.num_probs)
     print(json.dumps(asdict(result) | {"kl_ratio": result.kl_ratio}, indent=2))
 
 

@@ -1,6 +1,6 @@
 """llama.cpp's own HTTP server from the `xllamacpp` wheel, until it is killed.
 
-    python benchmarks/compare/llama_server.py MODEL.gguf --port 8081 --parallel 16 --context 8192
+python benchmarks/compare/llama_server.py MODEL.gguf --port 8081 --parallel 16 --context 8192
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Write a GGUF file anew with its 4-bit tensors in another type: peers are measured on their fastest file.
 
-    python benchmarks/compare/requantize.py SmolLM2-135M-Instruct.Q4_1.gguf out.gguf Q4_0
+python benchmarks/compare/requantize.py SmolLM2-135M-Instruct.Q4_1.gguf out.gguf Q4_0
 """
 
 import argparse

@@ -38,6 +38,14 @@ def decode(body: bytes, kind: type[T]) -> T:
         ) from None
 
 
+def convert(values: object, kind: type[T]) -> T:
+    """Python values as a request. Raises BadRequestError with `param` where the fault has a place."""
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise _explain(str(error)) from None
+
+
 def _explain(text: str) -> BadRequestError:
     match = _PLACE.match(text)
     what, path = (match["what"], match["path"]) if match else (text, None)

@@ -131,7 +131,7 @@ class ConfigError(HeadraceError):
 
 
 class ModelLoadError(ConfigError):
-    """This file or directory cannot be served; the message says why."""
+    """A file or directory cannot be served; the message says why."""
 
 
 class UnsupportedModelError(ModelLoadError):

@@ -86,7 +86,8 @@ class PlanRow(Struct, frozen=True, array_like=True):
 
 class StepPlan(Struct, frozen=True, kw_only=True):
     """Everything the executor does in one step, in this order: ends, starts, block writes, copies,
-    loads, rows, stores."""
+    loads, rows, stores.
+    """
 
     step_id: int
     rows: tuple[PlanRow, ...]

@@ -1,0 +1,223 @@
+"""`LLM.generate()`: the engine in this process, without a server."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from headrace.api.chat import ChatRequest
+from headrace.api.completions import CompletionRequest
+from headrace.api.decode import convert
+from headrace.api.unsupported import refuse_unsupported
+from headrace.completion.respond import Delta, Responder, TextOptions
+from headrace.config.engine import EngineConfig
+from headrace.config.load import build as build_config
+from headrace.config.server import ServerConfig
+from headrace.core.clock import Clock, SystemClock
+from headrace.core.errors import BadRequestError, InternalError
+from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
+from headrace.core.request import Request, TokenSegment
+from headrace.engine.build import build_engine
+from headrace.preprocess.load import load_preparer
+from headrace.preprocess.prepare import Arrival
+
+Message = Mapping[str, Any]
+WireRequest = TypeVar("WireRequest", ChatRequest, CompletionRequest)
+
+#: Seconds that no one waits here: batches may be as long as they are.
+_FOR_EVER = 1e9
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """One of the n answers to a prompt."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    """As many as `token_ids` when they were asked for, else none."""
+    finish_reason: FinishReason
+
+
+class Completion(Struct, frozen=True, kw_only=True):
+    """What became of one prompt."""
+
+    prompt_token_ids: list[int]
+    outputs: tuple[Output, ...]
+    num_cached_tokens: int
+    """Prompt tokens that came from the prefix cache."""
+
+    @property
+    def text(self) -> str:
+        """Of the first answer."""
+        return self.outputs[0].text
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Of the first answer."""
+        return self.outputs[0].token_ids
+
+
+class LLM:
+    """One model in this process. Not thread-safe. A context manager; `close` gives the memory back."""
+
+    def __init__(
+        self, model: str = "smollm2-135m", *, clock: Clock | None = None, **settings: Any
+    ) -> None:
+        """`model` and `settings` are fields of the engine's configuration, such as `max_num_seqs=8`.
+
+        Raises ConfigError in one sentence for what cannot be served.
+        """
+        config = build_config(EngineConfig, model=model, **settings)
+        self._clock = clock or SystemClock()
+        built = build_engine(config, self._clock, _ignore)
+        self.info = built.info
+        self._engine = built.engine
+        self._preparer = load_preparer(
+            built.info,
+            ServerConfig(max_queue_time=_FOR_EVER, request_timeout=_FOR_EVER),
+            self._clock,
+            chat_template=config.model.chat_template,
+        )
+        self._ids = count()
+
+    def generate(
+        self, prompts: str | Sequence[str] | Sequence[list[int]], **params: Any
+    ) -> list[Completion]:
+        """Continue each prompt (text or token ids); all run in one batch.
+
+        `params` are those of `POST /v1/completions`: max_tokens, temperature, top_p, seed, stop, n, …
+        Raises BadRequestError that names the field.
+        """
+        many: list[str | list[int]] = [prompts] if isinstance(prompts, str) else list(prompts)
+        requests = [self._completion(prompt, params) for prompt in many]
+        return self._run([request for request, _ in requests], [o for _, o in requests])
+
+    def chat(
+        self, messages: Sequence[Message] | Sequence[Sequence[Message]], **params: Any
+    ) -> list[Completion]:
+        """Answer a conversation, or each of several, through the model's chat template.
+
+        `params` are those of `POST /v1/chat/completions`. Raises BadRequestError that names the field.
+        """
+        if not messages:
+            raise BadRequestError("'messages' is empty.", param="messages")
+        many = [messages] if isinstance(messages[0], Mapping) else messages
+        requests = [self._chat(conversation, params) for conversation in many]
+        return self._run([request for request, _ in requests], [o for _, o in requests])
+
+    def stream(self, prompt: str | list[int], **params: Any) -> Iterator[Delta]:
+        """Pieces of the answer to one prompt, as they are made. Leaving the loop cancels the rest."""
+        request, options = self._completion(prompt, params)
+        responder = Responder(request, self._preparer.tokenizer, options)
+        events = self._engine.add(request)
+        try:
+            while True:
+                for event in events:
+                    outcome = self._push(responder, event)
+                    if outcome is not None:
+                        yield outcome
+                if responder.is_done:
+                    return
+                events = self._engine.step()
+        finally:
+            self._engine.cancel(request.request_id)
+
+    def close(self) -> None:
+        """End the engine's threads and give its memory back."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _completion(
+        self, prompt: str | list[int], params: Mapping[str, Any]
+    ) -> tuple[Request, TextOptions]:
+        wire = _wire(CompletionRequest, {"prompt": prompt, **params})
+        return self._preparer.completion(wire, self._arrival())[0], _options(wire)
+
+    def _chat(self, messages: Any, params: Mapping[str, Any]) -> tuple[Request, TextOptions]:
+        wire = _wire(ChatRequest, {"messages": list(messages), **params})
+        return self._preparer.chat(wire, self._arrival()), _options(wire)
+
+    def _arrival(self) -> Arrival:
+        # Whoever runs the engine in its own process may continue answers and choose salts.
+        return Arrival(
+            request_id=f"llm-{next(self._ids)}", time=self._clock.monotonic(), is_trusted=True
+        )
+
+    def _run(self, requests: list[Request], options: list[TextOptions]) -> list[Completion]:
+        tokenizer = self._preparer.tokenizer
+        responders = {
+            request.request_id: Responder(request, tokenizer, option, collect=True)
+            for request, option in zip(requests, options, strict=True)
+        }
+        try:
+            for request in requests:
+                for event in self._engine.add(request):
+                    self._push(responders[event.request_id], event)
+            while self._engine.has_work():
+                for event in self._engine.step():
+                    if event.request_id in responders:
+                        self._push(responders[event.request_id], event)
+        except BaseException:
+            for request in requests:
+                self._engine.cancel(request.request_id)
+            raise
+        return [_completion(responder) for responder in responders.values()]
+
+    def _push(self, responder: Responder, event: TokenEvent) -> Delta | None:
+        outcome = responder.push(event)
+        if outcome.cancel:
+            self._engine.cancel(event.request_id, event.index)
+        if outcome.delta is not None and outcome.delta.error is not None:
+            raise InternalError(outcome.delta.error)
+        return outcome.delta
+
+
+def _completion(responder: Responder) -> Completion:
+    request = responder.request
+    prompt = [i for s in request.prompt if isinstance(s, TokenSegment) for i in s.token_ids]
+    outputs = tuple(
+        Output(
+            text=choice.text,
+            token_ids=choice.token_ids,
+            logprobs=choice.logprobs,
+            finish_reason=choice.finish or FinishReason.ERROR,
+        )
+        for choice in responder.choices()
+    )
+    cached = responder.counts.cached
+    return Completion(prompt_token_ids=prompt, outputs=outputs, num_cached_tokens=cached)
+
+
+def _wire(kind: type[WireRequest], values: dict[str, Any]) -> WireRequest:
+    """The request as its wire type, every field checked. Raises BadRequestError."""
+    known = {field.name for field in msgspec.structs.fields(kind)} - {"stream", "stream_options"}
+    for name in values:
+        if name not in known:
+            raise BadRequestError(f"There is no parameter '{name}'.", param=name)
+    wire = convert(values, kind)
+    refuse_unsupported(wire)
+    return wire
+
+
+def _options(wire: ChatRequest | CompletionRequest) -> TextOptions:
+    return TextOptions(
+        include_stop=bool(wire.include_stop_str_in_output),
+        skip_special=wire.skip_special_tokens is not False,
+    )
+
+
+def _ignore(phase: str) -> None:
+    """Phases of the start are of no interest here."""
