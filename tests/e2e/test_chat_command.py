@@ -1,25 +1,47 @@
 """`headrace chat` in a pipe, against a real server."""
 
+import json
 import subprocess
 import sys
+import urllib.request
 
 
-def test_two_turns_against_a_running_server(server: str) -> None:
+def chat(*flags: str, text: str) -> str:
+    """What the command prints when `text` is piped into it."""
     done = subprocess.run(
-        [sys.executable, "-m", "headrace", "chat", "--url", server, "--temperature", "0",
-         "--max-tokens", "24"],
-        input="What is the capital of France?\nAnd of Italy?\n",
-        capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "headrace", "chat", *flags],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
-    assert "Paris" in done.stdout
-    assert len(done.stdout.strip().splitlines()) >= 2
+    return done.stdout
 
 
-def test_chat_starts_a_server_for_a_model_and_ends_it() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "headrace", "chat", "--model", "smollm2-135m", "--max-tokens", "8"],
-        input="Hello\n", capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+def answer(url: str, messages: list[dict[str, str]]) -> str:
+    """The same, asked over the API."""
+    body = json.dumps({"messages": messages, "max_tokens": 12, "temperature": 0}).encode()
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions", body, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as response:
+        content: str = json.load(response)["choices"][0]["message"]["content"]
+    return content
+
+
+def test_two_turns_are_one_conversation(server: str) -> None:
+    flags = ("--url", server, "--temperature", "0", "--max-tokens", "12")
+    printed = chat(*flags, text="Name a colour.\nAnd another?\n")
+    messages = [{"role": "user", "content": "Name a colour."}]
+    first = answer(server, messages)
+    messages += [
+        {"role": "assistant", "content": first},
+        {"role": "user", "content": "And another?"},
+    ]
+    assert printed == f"{first}\n{answer(server, messages)}\n"
+
+
+def test_a_server_is_started_for_a_model() -> None:
+    assert chat("--model", "smollm2-135m", "--max-tokens", "8", text="Hello\n").strip()
