@@ -15,8 +15,8 @@
 namespace headrace::HR_ISA {
 
 // Register tile: rows by Vecs. AVX-512 has 32 registers: 6 * 4 sums, 4 operands, 1 broadcast. With
-// AVX2 a Vec is two of 16 registers: 6 * 2 sums, 2 operands, 1 broadcast. Plain C++ keeps its sums in
-// the L1 cache; six rows make good for widening a key or value in scalar code.
+// AVX2 a Vec is two of 16 registers: 6 * 2 sums, 2 operands, 1 broadcast. Plain C++ keeps its sums
+// in the L1 cache; six rows make good for widening a key or value in scalar code.
 inline constexpr int kTileRows = 6;
 #if defined(HR_ISA_AVX512)
 inline constexpr int kTileVecs = 4;

@@ -95,6 +95,7 @@ static double sum_exp(const Row& row, float shift, float factor, ThreadPool* poo
 static int rank_of(const Row& row, int id, ThreadPool* pool, float* counts) {
   const Vec value = splat(row.values[id]), one = splat(1.0f);
   for_segments(pool, row.size, [&](int segment, int begin, int end) {
+    const Row part{row.values, end, nullptr};  // loads beyond the segment are of the next one
     Vec count = zero();
     int i = begin;
     for (; i + kLanes <= end && i + kLanes <= id; i += kLanes) {  // all before id: equals count
@@ -103,7 +104,7 @@ static int rank_of(const Row& row, int id, ThreadPool* pool, float* counts) {
     float rest = 0.0f;
     for (; i < end && i <= id; ++i) rest += i < id && row.values[i] >= row.values[id];
     for (; i < end; i += kLanes) {
-      count = count + select(value < load_or(row, i, -__builtin_inff()), one, zero());
+      count = count + select(value < load_or(part, i, -__builtin_inff()), one, zero());
     }
     counts[segment] = reduce_add(count) + rest;
   });

@@ -151,10 +151,10 @@ class SampleOutput:
     """What was drawn. Log-probabilities are of the raw distribution, before any processing."""
 
     token_ids: NDArray[np.int32]  # [R]
-    is_finite: NDArray[np.bool_]  # [R]; False: the logits held NaN or only -inf; token is -1
-    logprobs: NDArray[np.float32]  # [R]
-    ranks: NDArray[np.int32]  # [R]; 1 is the most likely token
-    top_ids: NDArray[np.int32]  # [R, max(num_logprobs)]; best first, ties by lower id
+    is_finite: NDArray[np.bool_]  # [R]; False: the logits held NaN, +inf or only -inf; token is -1
+    logprobs: NDArray[np.float32]  # [R]; NaN where none were asked for
+    ranks: NDArray[np.int32]  # [R]; 1 is the most likely token, 0 where not asked for
+    top_ids: NDArray[np.int32]  # [R, max(num_logprobs)]; best first, ties by lower id; -1 beyond
     top_logprobs: NDArray[np.float32]  # same shape
 
 
@@ -415,7 +415,8 @@ class Recorder(ABC):
 
         qkv f32 [T, (H + 2G) * D], out any dtype [T, H * D]. Scores are capped as
         `soft_cap * tanh(score / soft_cap)` when soft_cap > 0. A token at key index i sees keys in
-        (i - window, i] when window > 0. Head h reads KV head h * G // H. With `mass` (f32
+        (i - window, i] when window > 0; without causality in (i - window, i + window). Head h reads
+        KV head h * G // H. With `mass` (f32
         [T, G * max_blocks]) also writes, per token, KV head and block of its table, the attention
         probability that fell on that block, summed over the query heads of the KV head.
         """

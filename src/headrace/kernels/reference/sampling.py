@@ -140,5 +140,6 @@ def report_logprobs(
     output.logprobs[row] = logprobs[token]
     output.ranks[row] = int(np.flatnonzero(order == token)[0]) + 1
     best = order[:num_top]
+    best = best[logits[best] > -np.inf]  # a token that cannot occur is no alternative
     output.top_ids[row, : len(best)] = best
     output.top_logprobs[row, : len(best)] = logprobs[best]
