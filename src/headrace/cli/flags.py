@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from headrace.config import docs
 from headrace.config.fields import ConfigField, Kind, describe, sections
 from headrace.core.errors import ConfigError
 
@@ -72,14 +71,26 @@ def add_config(
 ) -> None:
     """Add a flag for every field of `root`. Docstrings are read only if `argv` asks for help."""
     is_documented = "-h" in argv or "--help" in argv
+    if is_documented:
+        _add_documented(parser, root, has_variables=has_variables)
+        return
+    for field in describe(root):
+        _add_field(parser, field, None)
+
+
+def _add_documented(parser: Parser, root: type[Struct], *, has_variables: bool = False) -> None:
+    """The same flags, grouped by section, each with its help."""
+    # Only help needs the parser of Python source; a start does not wait for its import.
+    from headrace.config import docs
+
     tables = sections(root)
     groups = {}
     for field in describe(root):
         section = field.path.rpartition(".")[0]
         if section not in groups:
-            summary = docs.summary(tables[section]) if is_documented else ""
-            groups[section] = parser.add_argument_group(section or "options", summary)
-        _add_field(groups[section], field, _help(field, has_variables) if is_documented else None)
+            summary = docs.summary(tables[section])
+            groups[section] = parser.add_argument_group(section or "settings", summary)
+        _add_field(groups[section], field, _help(field, docs.text(field), has_variables))
 
 
 def add_file(parser: Parser) -> None:
@@ -129,11 +140,11 @@ def _metavar(field: ConfigField) -> str:
     return {Kind.INTEGER: "N", Kind.NUMBER: "X"}.get(field.kind, field.attribute.upper())
 
 
-def _help(field: ConfigField, has_variables: bool) -> str:
+def _help(field: ConfigField, doc: str, has_variables: bool) -> str:
     notes = [shown_default(field)] if shown_default(field) else []
     if has_variables:
         notes.append(field.variable)
-    text = docs.text(field).rstrip(".")
+    text = doc.rstrip(".")
     return f"{text} ({', '.join(notes)})".replace("%", "%%") if notes else text.replace("%", "%%")
 
 

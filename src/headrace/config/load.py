@@ -1,7 +1,6 @@
 """File < environment < flags → a config, each value remembering where it came from."""
 
 import difflib
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -75,6 +74,9 @@ def build(root: type[ConfigT], **values: Any) -> ConfigT:
 def _from_file(
     root: type[Struct], fields: Sequence[ConfigField], file: Path
 ) -> Iterator[tuple[str, Any, str]]:
+    # Most starts have no file, and do not wait for its parser.
+    import tomllib
+
     try:
         tree = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
