@@ -1,5 +1,6 @@
-"""Fixtures that every test may use."""
+"""Fixtures that every test may use, and the rule that CI skips nothing."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -24,3 +25,17 @@ def server(_server_process: LocalServer, request: pytest.FixtureRequest) -> Iter
     lines = list(_server_process.log)[first:]
     if lines:
         request.node.add_report_section("teardown", "headrace serve", "\n".join(lines))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """With HEADRACE_TEST_NO_SKIPS a skipped test fails: CI has every program that tests need."""
+    report = yield
+    if (
+        report.skipped
+        and not hasattr(report, "wasxfail")
+        and "HEADRACE_TEST_NO_SKIPS" in os.environ
+    ):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which is not allowed here: {report.longrepr[2]}"
+    return report

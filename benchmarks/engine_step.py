@@ -1,0 +1,70 @@
+"""Where a step's time goes, in this process: planning, inputs, kernels, sampling, commit.
+
+python benchmarks/engine_step.py [--model smollm2-135m] [--batch 1] [--prompt 256] [--tokens 128]
+"""
+
+import argparse
+import random
+import statistics
+import time
+from collections import defaultdict
+
+from headrace.config.engine import EngineConfig, ExecutorConfig, ModelConfig
+from headrace.core.clock import SystemClock
+from headrace.core.request import Request, TokenSegment
+from headrace.core.sampling import SamplingParams
+from headrace.engine.build import build_engine
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--prompt", type=int, default=256)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--isa", default="auto")
+    args = parser.parse_args()
+    config = EngineConfig(
+        model=ModelConfig(model=args.model),
+        executor=ExecutorConfig(isa=args.isa, threads=args.threads),
+    )
+    engine = build_engine(config, SystemClock(), lambda phase: None).engine
+    rng = random.Random(1)
+    for number in range(args.batch):
+        engine.add(
+            Request(
+                request_id=str(number),
+                prompt=(TokenSegment([rng.randrange(1000, 40000) for _ in range(args.prompt)]),),
+                params=SamplingParams(temperature=0.0, max_tokens=args.tokens, ignore_eos=True),
+            )
+        )
+    parts: dict[str, list[float]] = defaultdict(list)
+    prefill_tokens, prefill_seconds = 0, 0.0
+    while engine.has_work():
+        began = time.perf_counter()
+        engine.step()
+        whole = time.perf_counter() - began
+        step = engine.last_step
+        if step is None:
+            continue
+        if step.num_prefill_tokens:
+            prefill_tokens += step.num_prefill_tokens
+            prefill_seconds += whole
+            continue
+        if step.num_sequences < args.batch:
+            continue
+        known = step.inputs_seconds + step.model_seconds + step.sample_seconds
+        parts["inputs"].append(step.inputs_seconds)
+        parts["model"].append(step.model_seconds)
+        parts["sample"].append(step.sample_seconds)
+        parts["plan and commit"].append(whole - known)
+        parts["step"].append(whole)
+    print(f"prefill {prefill_tokens / max(prefill_seconds, 1e-9):8.0f} tok/s")
+    for name, seconds in parts.items():
+        print(f"{name:16s} {1e6 * statistics.median(seconds):9.1f} us")
+    print(f"decode {args.batch / statistics.median(parts['step']):9.0f} tok/s")
+
+
+if __name__ == "__main__":
+    main()
