@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from tests.support.fake_clock import FakeClock
+from tests.support.fake_executor import FakeExecutor, reference_tokens
+
 from headrace.config.engine import SchedulerConfig
 from headrace.core.events import FinishReason, TokenEvent
 from headrace.core.request import Request, TokenSegment
@@ -11,9 +14,8 @@ from headrace.engine.memory.hashing import RootKey
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.drafts import DraftSource
 from headrace.engine.scheduler.scheduler import Scheduler
-from tests.support.fake_clock import FakeClock
-from tests.support.fake_executor import FakeExecutor, reference_tokens
 
+DEFAULT = SchedulerConfig()
 KEY = RootKey(weights_digest=b"w" * 32, kv_format="f16")
 
 
@@ -61,7 +63,7 @@ class EngineRun:
 
     def __init__(
         self,
-        config: SchedulerConfig = SchedulerConfig(),
+        config: SchedulerConfig = DEFAULT,
         *,
         num_blocks: tuple[int, ...] = (64,),
         block_size: int = 4,

@@ -34,12 +34,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tests.support.fake_clock import FakeClock
+
 from headrace.core.events import TokenLogprobs
 from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
 from headrace.core.step import OutputKind, PlanRow, RowResult, SequenceStart, StepPlan, StepResult
 from headrace.engine.scheduler.sequence import derive_seed
-from tests.support.fake_clock import FakeClock
 
 
 class PlanError(AssertionError):

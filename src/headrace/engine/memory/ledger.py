@@ -21,7 +21,7 @@ from headrace.engine.memory.events import KVEvent, KVEventLog
 from headrace.engine.memory.hashing import HashChain, MediaSpan, RootKey, root_hash
 from headrace.engine.memory.integrity import check
 from headrace.engine.memory.matching import PrefixMatch, first_needed, longest_match
-from headrace.engine.memory.promises import Promises
+from headrace.engine.memory.promises import Promises, blocks_of
 from headrace.engine.memory.publisher import Publisher
 
 
@@ -90,8 +90,8 @@ class KVLedger:
         """Positions that one sequence can have when it is alone."""
         limit = 2**62
         for pool, window in zip(self._pools, self._windows, strict=True):
-            window_blocks = -(-(window - 1) // self.block_size) + 1
-            if window == 0 or not self._is_bounded or pool.num_blocks < window_blocks:
+            is_enough = window and pool.num_blocks >= blocks_of(window, self.block_size)
+            if not is_enough or not self._is_bounded:
                 limit = min(limit, pool.num_blocks * self.block_size)
         return limit
 

@@ -28,16 +28,8 @@ class Promises:
         self._pools = pools
         self._block_size = block_size
         self.totals = [0] * len(pools)
-        # m tokens in a row touch at most ceil((m - 1) / P) + 1 blocks of P. While up to
-        # `max_uncommitted_tokens` are being computed, a windowed group also holds the window - 1
-        # tokens before them. Rows without a bound may need everything at once.
         self._peaks = [
-            pool.num_blocks
-            if window == 0 or max_uncommitted_tokens == 0
-            else min(
-                pool.num_blocks,
-                (window - 1 + max_uncommitted_tokens - 1 + block_size - 1) // block_size + 1,
-            )
+            _peak(pool.num_blocks, window, block_size, max_uncommitted_tokens)
             for pool, window in zip(pools, windows, strict=True)
         ]
 
@@ -84,3 +76,23 @@ class Promises:
                 had_any = True
         blocks.promise_end = 0
         return had_any
+
+
+def _peak(num_blocks: int, window: int, block_size: int, max_uncommitted_tokens: int) -> int:
+    """Most blocks of one group that a sequence can use at once.
+
+    m tokens in a row touch at most ceil((m - 1) / P) + 1 blocks of P. A windowed group holds the
+    window - 1 tokens before the next position and those that are being computed. A pool that is smaller
+    makes do with all it has, as long as it can hold a window: rows are then shorter.
+    """
+    if window == 0 or max_uncommitted_tokens == 0 or num_blocks < blocks_of(window, block_size):
+        return _NO_BOUND
+    return min(num_blocks, blocks_of(window - 1 + max_uncommitted_tokens, block_size))
+
+
+def blocks_of(num_tokens: int, block_size: int) -> int:
+    """Most blocks that `num_tokens` (at least 1) consecutive tokens touch."""
+    return -(-(num_tokens - 1) // block_size) + 1
+
+
+_NO_BOUND = 2**62

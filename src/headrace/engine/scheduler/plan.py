@@ -81,7 +81,6 @@ class PlanBuilder:
         if drafts:
             num_draft = len(drafts)
             token_ids += drafts
-            sequence.has_draft_in_flight = True
         self._add(sequence, blocks, 1 + num_draft, token_ids, num_draft, is_output=True)
         self.num_decode_rows += 1
 

@@ -110,8 +110,9 @@ class Planner:
                 self._prefill(builder, sequence, count)
 
     def _is_ready(self, sequence: Sequence) -> bool:
-        if sequence.num_known >= sequence.group.max_total or sequence.has_draft_in_flight:
-            return False
+        if sequence.num_known >= sequence.group.max_total:
+            return False  # what is being sampled is its last token
+        # Guesses need all tokens, and a row with guesses leaves open how many there will be.
         return self._draft_source is None or sequence.num_in_flight == 0
 
     def _propose(self, sequence: Sequence, spare: int) -> list[int] | None:

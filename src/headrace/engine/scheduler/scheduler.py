@@ -159,7 +159,10 @@ class Scheduler:
         return events
 
     def fail_all(self, reason: str, now: float) -> list[TokenEvent]:
-        """A step raised: end everything with an error, and forget plans in flight. The ledger is clean afterwards."""
+        """A step raised: end everything with an error, and forget plans in flight and cached content.
+
+        A plan that ran in part, and those behind it, may have written through stale tables.
+        """
         self._flights.clear()
         self._deadlines.clear()
         self._ledger.take_copies()
@@ -168,8 +171,9 @@ class Scheduler:
             for group in list(self._roster.groups.values())
             for sequence in group.live()
         ]
-        # The executor may not have seen the plans that told it of these slots.
+        # The executor may not have seen the plans that told it of ended slots.
         self._roster.end_all_slots()
+        self._ledger.clear_cache()
         return events
 
     # ---- numbers -------------------------------------------------------------------------------
@@ -237,7 +241,6 @@ class Scheduler:
         computed = planned.start + planned.num_tokens - planned.num_draft + kept - 1
         self._advance(sequence, computed)
         if planned.num_draft and sequence.blocks is not None:
-            sequence.has_draft_in_flight = False
             sequence.num_planned = computed
             self._ledger.truncate(sequence.blocks, computed)
         if sequence.first_token_at is None:

@@ -49,7 +49,6 @@ class Sequence:
         "finish",
         "first_token_at",
         "group",
-        "has_draft_in_flight",
         "has_reported",
         "index",
         "life",
@@ -88,7 +87,6 @@ class Sequence:
         """Rows planned and not committed."""
         self.num_pending = 0
         """Output tokens that rows in flight will give; with drafts counted as one."""
-        self.has_draft_in_flight = False
         self.num_cached = 0
         self.first_token_at: float | None = None
         self.has_reported = False
@@ -151,7 +149,6 @@ class Sequence:
         self.life += 1
         self.num_computed = self.num_planned = 0
         self.num_in_flight = self.num_pending = 0
-        self.has_draft_in_flight = False
 
     def _move(self, state: SequenceState) -> None:
         if state not in _LEGAL[self.state]:

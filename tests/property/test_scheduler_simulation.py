@@ -1,0 +1,220 @@
+"""The whole scheduler under random load and tiny memory: every token is right, nothing leaks or hangs."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support.engine_run import EngineRun, make_request
+
+from headrace.config.engine import Batching, SchedulerConfig
+from headrace.core.events import FinishReason
+from headrace.core.request import Request
+
+VOCAB = 24
+EOS = (0,)
+SHAPES = (
+    ((9,), (0,)),
+    ((30,), (0,)),
+    ((12, 8), (0, 7)),
+    ((10, 10), (5, 0)),
+    ((7,), (6,)),
+)
+QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A request, the step at which it comes, and perhaps one at which it is cancelled."""
+
+    request: Request
+    step: int
+    cancel_after: int | None
+    cancel_index: int | None
+
+
+@st.composite
+def arrivals(draw, max_size: int = 10) -> list[Arrival]:
+    shared = draw(st.lists(st.integers(1, 3), min_size=10, max_size=24))
+    found = []
+    for number in range(draw(st.integers(1, max_size))):
+        prompt = shared[: draw(st.integers(0, len(shared)))]
+        prompt += draw(st.lists(st.integers(1, 3), min_size=0 if prompt else 1, max_size=6))
+        n = draw(st.sampled_from([1, 1, 1, 2, 4]))
+        request = make_request(
+            f"r{number}",
+            prompt,
+            max_tokens=draw(st.integers(1, 16)),
+            seed=draw(st.integers(0, 3)),
+            eos=EOS,
+            n=n,
+            priority=draw(st.sampled_from([0, 0, -2, 3])),
+            prior=draw(st.sampled_from([[], [], [5, 6, 7]])),
+            min_tokens=draw(st.sampled_from([0, 0, 4])),
+            ignore_eos=draw(st.booleans()),
+            cache_salt=draw(st.sampled_from([b"", b"", b"tenant"])),
+        )
+        cancel = draw(st.none() | st.none() | st.integers(0, 8))
+        found.append(
+            Arrival(
+                request,
+                draw(st.integers(0, 12)),
+                cancel,
+                draw(st.none() | st.integers(0, n - 1)) if cancel is not None else None,
+            )
+        )
+    return found
+
+
+@st.composite
+def configs(draw) -> SchedulerConfig:
+    return SchedulerConfig(
+        max_num_batched_tokens=draw(st.sampled_from([1, 3, 8, 32])),
+        max_num_seqs=draw(st.sampled_from([1, 2, 5])),
+        chunked_prefill=draw(st.sampled_from([True, True, False])),
+        itl_target=draw(st.sampled_from([0.0, 0.005])),
+        batching=draw(
+            st.sampled_from([Batching.CONTINUOUS] * 3 + [Batching.STATIC, Batching.DYNAMIC])
+        ),
+        batch_size=3,
+        priority_aging=draw(st.sampled_from([0.0, 0.05])),
+        max_uncommitted_plans=draw(st.sampled_from([1, 2, 3])),
+    )
+
+
+def play(run: EngineRun, load: list[Arrival]) -> EngineRun:
+    """Let everything arrive and be cancelled at its step, then run to the end."""
+    for step in range(24):
+        for arrival in load:
+            if arrival.step == step:
+                run.add(arrival.request)
+            if arrival.cancel_after is not None and arrival.step + arrival.cancel_after == step:
+                run.cancel(arrival.request.request_id, arrival.cancel_index)
+        if run.engine.has_work():
+            run.step()
+    return run.run()
+
+
+class Echo:
+    """A draft source that guesses from the sequence's own past, right often enough to matter."""
+
+    def __init__(self) -> None:
+        self.num_open = 0
+
+    def propose(self, request_id, index, token_ids, max_tokens):
+        return list(token_ids[-3:])[:max_tokens] + [1] * max(0, min(2, max_tokens - 3))
+
+    def ended(self, request_id, index):
+        self.num_open -= 1
+
+
+@given(load=arrivals(), config=configs(), shape=st.sampled_from(SHAPES), data=st.data())
+@QUICK
+def test_any_load_ends_with_the_right_tokens_and_all_blocks_back(load, config, shape, data):
+    num_blocks, windows = shape
+    run = EngineRun(
+        config,
+        num_blocks=num_blocks,
+        windows=windows,
+        prefix_cache=data.draw(st.booleans()),
+        vocab_size=VOCAB,
+        max_context=data.draw(st.sampled_from([20, 10_000])),
+        draft_source=data.draw(st.sampled_from([None, None, Echo()])),
+    )
+    play(run, load)
+    run.check_empty()
+    run.check_tokens()
+    for arrival in load:
+        if arrival.cancel_after is None:
+            for index in range(arrival.request.n):
+                finish = run.outputs[arrival.request.request_id, index].finish
+                is_too_long = arrival.request.num_prompt_tokens >= run.scheduler.max_tokens
+                assert finish in (
+                    (FinishReason.ERROR,)
+                    if is_too_long
+                    else (FinishReason.STOP, FinishReason.LENGTH)
+                )
+
+
+@given(load=arrivals(max_size=6), shape=st.sampled_from(SHAPES))
+@settings(QUICK, max_examples=15)
+def test_tokens_do_not_depend_on_how_the_work_is_scheduled(load, shape):
+    """Overlap, batching strategy, chunking, budget, prefix cache: the same tokens, event for event."""
+    num_blocks, windows = shape
+    base = SchedulerConfig(max_num_batched_tokens=8, max_num_seqs=4, batch_size=2)
+    load = [replace(arrival, cancel_after=None) for arrival in load]
+    variants = (
+        (base, True),
+        (base, False),
+        (_changed(base, max_uncommitted_plans=2), True),
+        (_changed(base, batching=Batching.STATIC), True),
+        (_changed(base, batching=Batching.DYNAMIC), False),
+        (_changed(base, chunked_prefill=False), True),
+        (_changed(base, max_num_batched_tokens=2), True),
+    )
+    outputs = []
+    for config, prefix_cache in variants:
+        run = EngineRun(
+            config,
+            num_blocks=num_blocks,
+            windows=windows,
+            prefix_cache=prefix_cache,
+            vocab_size=VOCAB,
+            max_context=24,
+        )
+        play(run, load)
+        run.check_empty()
+        outputs.append({key: (o.token_ids, o.finish) for key, o in run.outputs.items()})
+    assert all(output == outputs[0] for output in outputs)
+
+
+@given(load=arrivals(), num_plans=st.sampled_from([1, 2]), fail_at=st.integers(1, 10))
+@settings(QUICK, max_examples=25)
+def test_after_a_failed_step_the_engine_is_clean_and_serves_on(load, num_plans, fail_at):
+    run = EngineRun(
+        SchedulerConfig(max_num_batched_tokens=8, max_num_seqs=3, max_uncommitted_plans=num_plans),
+        num_blocks=(12,),
+        vocab_size=VOCAB,
+    )
+    run.executor.step_error = lambda plan: (
+        RuntimeError("boom") if run.executor.num_steps == fail_at else None
+    )
+    for arrival in load:
+        run.add(arrival.request)
+    try:
+        run.run()
+    except RuntimeError:
+        run._take(run.engine.fail_all("a step failed"))
+        assert not run.engine.has_work()
+        assert any(
+            o.events[-1].error_kind == "InternalError" for o in run.outputs.values() if o.events
+        )
+    for number in range(3):
+        run.add(make_request(f"after{number}", [1, 2, 3, 1, 2, number], max_tokens=6, eos=EOS))
+    run.run()
+    run.check_empty()
+    run.check_tokens()
+
+
+@pytest.mark.parametrize("num_plans", [1, 2])
+def test_a_random_failing_row_ends_only_its_own_sequence(num_plans):
+    run = EngineRun(
+        SchedulerConfig(max_num_batched_tokens=16, max_uncommitted_plans=num_plans),
+        num_blocks=(40,),
+    )
+    run.executor.row_error = lambda plan, row: (
+        "not finite" if plan.step_id == 4 and row.slot == 2 else None
+    )
+    for number in range(5):
+        run.add(make_request(f"r{number}", [number, 1, 2], max_tokens=10))
+    run.run()
+    run.check_empty()
+    run.check_tokens()
+    failed = [key for key, o in run.outputs.items() if o.finish is FinishReason.ERROR]
+    assert len(failed) == 1
+    assert run.outputs[failed[0]].events[-1].error == "not finite"
+
+
+def _changed(config: SchedulerConfig, **changes: object) -> SchedulerConfig:
+    fields = {name: getattr(config, name) for name in config.__struct_fields__}
+    return SchedulerConfig(**{**fields, **changes})
