@@ -29,12 +29,19 @@ HR_INLINE Words mix32(Words x) {
   return x ^ shift_right<16>(x);
 }
 
-// Standard Gumbel noise of sixteen tokens.
-HR_INLINE Vec gumbel(uint64_t key, Words token_ids) {
-  Words x = mix32(token_ids + words(static_cast<uint32_t>(key)));
-  x = mix32(x ^ words(static_cast<uint32_t>(key >> 32)));
-  const Vec uniform = (to_float(shift_right<9>(x)) + splat(0.5f)) * splat(0x1p-23f);
+// Thirty-two random bits of each of sixteen tokens.
+HR_INLINE Words hash_tokens(uint64_t key, Words token_ids) {
+  const Words x = mix32(token_ids + words(static_cast<uint32_t>(key)));
+  return mix32(x ^ words(static_cast<uint32_t>(key >> 32)));
+}
+
+// Standard Gumbel noise, -log(-log u) with u = ((hash >> 9) + 0.5) * 2^-23.
+HR_INLINE Vec gumbel(Words hash) {
+  const Vec uniform = (to_float(shift_right<9>(hash)) + splat(0.5f)) * splat(0x1p-23f);
   return zero() - log(zero() - log(uniform));
 }
+
+// 1 - u in units of 2^-23, less a half: 0 for the largest noise.
+HR_INLINE Vec rarity_of(Words hash) { return to_float(shift_right<9>(hash ^ words(0xffffffffu))); }
 
 }  // namespace headrace::HR_ISA

@@ -3,9 +3,11 @@
 #include <cstring>
 
 #include "base/kernels.h"
+#include "sampling/draw.h"
 #include "sampling/edit.h"
 #include "sampling/scan.h"
 #include "sampling/select.h"
+#include "sampling/truncate.h"
 
 namespace headrace::HR_ISA {
 namespace {
@@ -22,6 +24,7 @@ struct Workspace {
   float* maxima;      // [blocks]
   float* sums;        // [segments]
   Draw* draws;        // [segments]
+  double* bins;       // [kBins + 1]
   Counts counts;
   Candidate* candidates;  // [V]
 };
@@ -32,8 +35,8 @@ HR_INLINE size_t workspace_bytes(int size) {
   const size_t v = static_cast<size_t>(size);
   const size_t blocks = (v + kBlock - 1) / kBlock, segments = (v + kSegment - 1) / kSegment;
   return aligned(4 * v) + 2 * aligned(4 * blocks) + aligned(4 * segments) +
-         aligned(sizeof(Draw) * segments) + aligned((v + 31) / 32 * 4) + aligned(4 * v) +
-         aligned(sizeof(Candidate) * v);
+         aligned(sizeof(Draw) * segments) + aligned(sizeof(double) * (kBins + 1)) +
+         aligned((v + 31) / 32 * 4) + aligned(4 * v) + aligned(sizeof(Candidate) * v);
 }
 
 template <typename T>
@@ -52,34 +55,11 @@ HR_INLINE Workspace workspace_at(std::byte* memory, int size) {
   w.maxima = take<float>(memory, blocks);
   w.sums = take<float>(memory, segments);
   w.draws = take<Draw>(memory, segments);
+  w.bins = take<double>(memory, kBins + 1);
   w.counts.seen = take<uint32_t>(memory, (v + 31) / 32);
   w.counts.times = take<int32_t>(memory, v);
   w.candidates = take<Candidate>(memory, v);
   return w;
-}
-
-// The candidates that top_k and top_p leave, with scaled values; returns how many.
-HR_INLINE int truncate(const Row& row, int top_k, float top_p, const Scaling& scaling,
-                       ThreadPool* pool, const Workspace& w) {
-  int count;
-  double total = 0.0;
-  if (top_k > 0 && top_k < row.size) {
-    count = select_top(row, top_k, w.candidates);
-    weigh(w.candidates, count, scaling);
-    for (int i = 0; i < count; ++i) total += double{w.candidates[i].weight};
-  } else {
-    total = sum_exp(row, scaling.largest, scaling.inverse, pool, w.sums);
-    // Tokens below a share of (1 - p) / V of the whole add up to less than 1 - p of it, so those
-    // above reach p. The margin covers the rounding of the sums and of the way back to logits.
-    const double share = (1.0 - double{top_p}) * total / row.size;
-    const double scaled_bound = ::log(share) - 1e-3;
-    const double bound = double{scaling.largest} + scaled_bound / double{scaling.inverse} -
-                         1e-6 * ::fabs(double{scaling.largest});
-    const float cut = static_cast<float>(bound);
-    count = collect(row, cut > -__FLT_MAX__ ? cut : -__FLT_MAX__, w.candidates);
-    weigh(w.candidates, count, scaling);
-  }
-  return top_p < 1.0f ? select_prefix(w.candidates, count, double{top_p} * total) : count;
 }
 
 // The token of an edited row whose maxima are known, or -1 if nothing is left to draw.
@@ -91,15 +71,20 @@ HR_INLINE int draw(const SampleArgs& args, int r, const Row& row, ThreadPool* po
   const float temperature = args.temperature[r];
   if (!(temperature > 0.0f)) return likeliest;
   const float inverse = 1.0f / temperature;
-  const float min_p = args.min_p[r];
-  const float lowest = min_p > 0.0f ? static_cast<float>(::log(double{min_p})) : -__builtin_inff();
   const Scaling scaling{
-      largest, inverse < kLargestInverseTemperature ? inverse : kLargestInverseTemperature, lowest};
-  const uint64_t key = row_key(args.seeds[r], args.output_positions[r]);
-  const bool has_top_k = args.top_k[r] > 0 && args.top_k[r] < row.size;
-  if (!has_top_k && !(args.top_p[r] < 1.0f)) return draw_from_all(row, scaling, key, pool, w.draws);
-  const int count = truncate(row, args.top_k[r], args.top_p[r], scaling, pool, w);
-  return draw_from(w.candidates, count, lowest, key);
+      largest, inverse < kLargestInverseTemperature ? inverse : kLargestInverseTemperature};
+  const int top_k = args.top_k[r];
+  const float top_p = args.top_p[r], min_p = args.min_p[r];
+  Cut cut = kKeepAll;
+  if (top_k > 0 && top_k < row.size) {
+    cut = cut_top_k(row, scaling, top_k, top_p, w.candidates);
+  } else if (top_p < 1.0f) {
+    cut = cut_top_p(row, scaling, top_p, pool, w.sums, w.bins, w.candidates);
+  }
+  const float lowest = min_p > 0.0f ? static_cast<float>(::log(double{min_p})) : cut.value;
+  if (lowest > cut.value) cut = {lowest, INT32_MAX};
+  return draw_token(row, scaling, cut, row_key(args.seeds[r], args.output_positions[r]), pool,
+                    w.draws);
 }
 
 // Log-probability and rank of the token, and the best alternatives, of the raw row.
@@ -114,7 +99,7 @@ HR_INLINE void report(const SampleArgs& args, int r, const Row& raw, int token, 
   args.ranks[r] = rank_of(raw, token, pool, w.sums);
   if (args.num_logprobs[r] == 0) return;
   const int wanted = args.num_logprobs[r] < args.num_top ? args.num_logprobs[r] : args.num_top;
-  const int count = select_top(raw, wanted, w.candidates);
+  const int count = select_top(raw, Unscaled{}, wanted, w.candidates);
   sort_small(w.candidates, 0, count);
   for (int i = 0; i < count; ++i) {
     args.top_ids[int64_t{r} * args.num_top + i] = w.candidates[i].id;

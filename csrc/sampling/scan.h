@@ -119,51 +119,17 @@ static int rank_of(const Row& row, int id, ThreadPool* pool, float* counts) {
 struct Scaling {
   float largest;  // max z
   float inverse;  // 1 / temperature
-  float lowest;   // scaled values below are dropped (min_p); -infinity keeps all
 
   HR_INLINE float operator()(float z) const { return (z - largest) * inverse; }
   HR_INLINE Vec operator()(Vec z) const { return (z - splat(largest)) * splat(inverse); }
 };
 
-struct Draw {
+// Where the kept tokens end in the order (scaled value descending, id ascending): at this one.
+struct Cut {
   float value;
-  int id;
+  int32_t id;
 };
 
-// argmax of scaled value + noise over the whole row, the lowest id among equals. Blocks whose
-// largest value could not win even with the largest noise are skipped, which is most of them for
-// real logits. `draws` has one entry per segment.
-static int draw_from_all(const Row& row, const Scaling& scaling, uint64_t key, ThreadPool* pool,
-                         Draw* draws) {
-  const int likeliest = first_largest(row);
-  float start[kLanes];
-  store(start, gumbel(key, words(static_cast<uint32_t>(likeliest))));
-  const float floor = start[0];  // its scaled value is 0
-  const Vec lowest = splat(-__builtin_inff());
-  for_segments(pool, row.size, [&](int segment, int begin, int end) {
-    Draw best{-__builtin_inff(), -1};
-    for (int block = begin; block < end; block += kBlock) {
-      const float bar = best.value > floor ? best.value : floor;
-      if (scaling(row.maxima[block / kBlock]) + kLargestNoise < bar) continue;
-      for (int i = block; i < block + kBlock; i += kLanes) {
-        const Vec scaled = scaling(load_or(row, i, -__builtin_inff()));
-        const Vec kept = select(scaled < splat(scaling.lowest), lowest, scaled);
-        const Vec value = kept + gumbel(key, counting(i));
-        if (!any(splat(best.value) < value)) continue;
-        float lanes[kLanes];
-        store(lanes, value);
-        for (int lane = 0; lane < kLanes; ++lane) {
-          if (lanes[lane] > best.value) best = {lanes[lane], i + lane};
-        }
-      }
-    }
-    draws[segment] = best;
-  });
-  Draw best{-__builtin_inff(), -1};
-  for (int segment = 0; segment < row.num_segments(); ++segment) {
-    if (draws[segment].value > best.value) best = draws[segment];
-  }
-  return best.id;
-}
+inline constexpr Cut kKeepAll = {-__FLT_MAX__, INT32_MAX};
 
 }  // namespace headrace::HR_ISA

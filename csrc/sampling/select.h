@@ -1,4 +1,4 @@
-// The likeliest tokens of a row without sorting the vocabulary.
+// The likeliest tokens of a row without sorting the vocabulary: quickselect over few candidates.
 #pragma once
 
 #include "sampling/scan.h"
@@ -80,68 +80,45 @@ static int select_prefix(Candidate* items, int count, double target) {
   return end;
 }
 
-// Candidates with value >= bound, in id order; returns how many. Weights are 1.
-static int collect(const Row& row, float bound, Candidate* out) {
+// How values are compared: as they are, or scaled (two logits may scale to the same number).
+struct Unscaled {
+  HR_INLINE float operator()(float z) const { return z; }
+};
+
+// Candidates with low <= value < high, in id order, weights 1; returns how many.
+template <typename Scale>
+HR_INLINE int collect(const Row& row, Scale scale, float low, float high, Candidate* out) {
   int count = 0;
   for (int block = 0; block < row.num_blocks(); ++block) {
-    if (!(row.maxima[block] >= bound)) continue;
+    if (!(scale(row.maxima[block]) >= low)) continue;
     const int begin = block * kBlock;
     const int end = row.size - begin < kBlock ? row.size : begin + kBlock;
     for (int i = begin; i < end; ++i) {
-      out[count] = {row.values[i], 1.0f, i};
-      count += row.values[i] >= bound;
+      const float value = scale(row.values[i]);
+      out[count] = {value, 1.0f, i};
+      count += value >= low && value < high;
     }
   }
   return count;
 }
 
 // The k likeliest tokens (fewer if the row has fewer above -infinity), in any order. The k-th
-// largest of the block maxima is no larger than the k-th largest value, so only values from there
-// on are looked at.
-static int select_top(const Row& row, int k, Candidate* out) {
+// largest of the block maxima is no larger than the k-th largest value: only values from there on
+// are looked at.
+template <typename Scale>
+static int select_top(const Row& row, Scale scale, int k, Candidate* out) {
   float bound = -__FLT_MAX__;
   if (k < row.num_blocks()) {
     for (int block = 0; block < row.num_blocks(); ++block) {
-      out[block] = {row.maxima[block], 1.0f, block};
+      out[block] = {scale(row.maxima[block]), 1.0f, block};
     }
     const int count = select_prefix(out, row.num_blocks(), k);
     float smallest = out[0].value;
     for (int i = 1; i < count; ++i) smallest = out[i].value < smallest ? out[i].value : smallest;
     bound = smallest > bound ? smallest : bound;
   }
-  return select_prefix(out, collect(row, bound, out), k);
-}
-
-// Turns values into scaled ones and weights into e^scaled.
-HR_INLINE void weigh(Candidate* items, int count, const Scaling& scaling) {
-  for (int i = 0; i < count; i += kLanes) {
-    float lanes[kLanes] = {};
-    const int n = count - i < kLanes ? count - i : kLanes;
-    for (int lane = 0; lane < n; ++lane) {
-      lanes[lane] = items[i + lane].value = scaling(items[i + lane].value);
-    }
-    store(lanes, exp(load(lanes)));
-    for (int lane = 0; lane < n; ++lane) items[i + lane].weight = lanes[lane];
-  }
-}
-
-// argmax of value + noise over candidates with scaled values, the lowest id among equals.
-static int draw_from(const Candidate* items, int count, float lowest, uint64_t key) {
-  Draw best{-__builtin_inff(), -1};
-  for (int i = 0; i < count; i += kLanes) {
-    const int n = count - i < kLanes ? count - i : kLanes;
-    int32_t ids[kLanes] = {};
-    for (int lane = 0; lane < n; ++lane) ids[lane] = items[i + lane].id;
-    float noise[kLanes];
-    store(noise, gumbel(key, load_words(ids)));
-    for (int lane = 0; lane < n; ++lane) {
-      const Candidate& item = items[i + lane];
-      const float value = item.value + noise[lane];
-      if (item.value < lowest) continue;
-      if (value > best.value || (value == best.value && item.id < best.id)) best = {value, item.id};
-    }
-  }
-  return best.id;
+  const int count = collect(row, scale, bound, __builtin_inff(), out);
+  return select_prefix(out, count, k);
 }
 
 }  // namespace headrace::HR_ISA
