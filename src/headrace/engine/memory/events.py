@@ -46,7 +46,7 @@ class KVEventLog:
 
     __slots__ = ("_events", "_limit", "_removed")
 
-    def __init__(self, limit: int = 65_536) -> None:
+    def __init__(self, limit: int = 8_192) -> None:
         self._limit = limit
         self._events: list[KVEvent] = []
         self._removed: list[bytes] = []

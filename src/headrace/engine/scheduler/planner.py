@@ -182,6 +182,11 @@ class Planner:
         return True
 
     def _apply_policy(self, sequence: Sequence, blocks: SequenceBlocks) -> None:
+        """Sinks and window: drop whole blocks between them that the next position does not see.
+
+        Lossy by nature: which keys a position still sees depends on chunks and preemptions, so the
+        promise of equal tokens is for the policy `full` only.
+        """
         policy = sequence.group.request.kv_policy
         if policy.kind is KVPolicyKind.WINDOW:
             size = self._ledger.block_size

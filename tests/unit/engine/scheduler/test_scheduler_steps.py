@@ -141,36 +141,23 @@ def test_without_aging_priority_is_absolute():
     assert order == [[2]] * 10 + [[1]]
 
 
-def test_when_nobody_can_grow_the_worst_rank_gives_way():
-    run = EngineRun(SchedulerConfig(max_num_batched_tokens=4))
+@pytest.mark.parametrize("num_plans", [1, 2])
+def test_prompts_that_wait_for_each_other_are_set_free(num_plans):
+    """Two prompts that both cannot grow: the worst rank gives way, once nothing is in flight."""
+    run = EngineRun(SchedulerConfig(max_num_batched_tokens=8, max_uncommitted_plans=num_plans))
+    reserve = run.ledger.reserve
+    run.ledger.reserve = lambda blocks, start, end: reserve(blocks, start, min(end, start + 2))
     run.add(make_request("a", tokens(12), max_tokens=2))
     run.add(make_request("b", tokens(12, 2), max_tokens=2))
-    for _ in range(3):
-        run.step()
-    reserve = run.ledger.reserve
-    run.ledger.reserve = lambda blocks, start, end: 0
-    run.add(make_request("c", [1], max_tokens=1))
     run.step()
-    assert run.engine.stats().preemptions == 0  # one runs: nobody to give way
-    run.ledger.reserve = reserve
-    run.run()
-    run.check_tokens()
-
-
-@pytest.mark.parametrize("num_plans", [1, 2])
-def test_a_tie_is_broken(num_plans):
-    run = EngineRun(SchedulerConfig(max_num_batched_tokens=8, max_uncommitted_plans=num_plans))
-    run.add(make_request("a", [1, 2], max_tokens=9))
-    run.add(make_request("b", [3, 4], max_tokens=9))
-    for _ in range(3):
-        run.step()
     assert run.engine.stats().num_running == 2
-    reserve = run.ledger.reserve
     run.ledger.reserve = lambda blocks, start, end: 0
-    for _ in range(3):
+    for _ in range(4):
         run.step()
+    stats = run.engine.stats()
+    assert (stats.preemptions, stats.num_running) == (1, 1)
+    assert run.scheduler._roster.running[0].group.request.request_id == "a"
     run.ledger.reserve = reserve
-    assert run.engine.stats().preemptions == 1
     run.run()
     run.check_empty()
     run.check_tokens()
@@ -253,6 +240,45 @@ def test_a_draft_source_that_raises_leaves_nothing_behind():
     run.scheduler._planner._draft_source = None
     run.check_empty()
     run.add(make_request("b", tokens(6), max_tokens=6, n=3))
+    run.run()
+    run.check_empty()
+    run.check_tokens()
+
+
+def test_a_plan_that_broke_off_leaves_no_copies_for_the_next():
+    run = EngineRun()
+    run.add(make_request("a", tokens(6), max_tokens=6, n=3))
+    run.step()
+    calls = []
+
+    def allows(sequence):
+        calls.append(sequence)
+        if len(calls) == 2:
+            raise RuntimeError("broke off after the first fork")
+        return True
+
+    run.scheduler._policy.allows = allows
+    with pytest.raises(RuntimeError):
+        run.step()
+    run._take(run.engine.fail_all("a step failed"))
+    run.check_empty()
+    run.add(make_request("b", tokens(6), max_tokens=6))
+    run.run()
+    assert all(not plan.block_copies for plan in run.executor.plans)
+    run.check_tokens()
+
+
+def test_slots_that_a_failed_plan_should_have_ended_are_ended_later():
+    run = EngineRun()
+    run.add(make_request("short", [1], max_tokens=2))
+    run.add(make_request("long", [2], max_tokens=9))
+    run.executor.step_error = lambda plan: RuntimeError("boom") if plan.ended_slots else None
+    with pytest.raises(RuntimeError):
+        run.run()
+    run._take(run.engine.fail_all("a step failed"))
+    run.executor.step_error = None
+    for name in ("c", "d"):
+        run.add(make_request(name, [3], max_tokens=2))
     run.run()
     run.check_empty()
     run.check_tokens()
