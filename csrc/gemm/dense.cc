@@ -30,12 +30,13 @@ HR_INLINE Pair load_pair(const std::byte* p) {
 }
 #else
 HR_INLINE Pair load_pair(const std::byte* p) {
-  uint32_t words[16];
-  std::memcpy(words, p, sizeof(words));
   Pair pair;
-  for (int i = 0; i < 16; ++i) {
-    pair.even.v[i] = std::bit_cast<float>(words[i] << 16);
-    pair.odd.v[i] = std::bit_cast<float>(words[i] & 0xffff0000u);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    Int4 words;
+    std::memcpy(&words, p + 16 * i, sizeof(words));
+    pair.even.v[i] = (Float4)(words << 16);
+    pair.odd.v[i] = (Float4)(words & -65536);
   }
   return pair;
 }
@@ -120,37 +121,40 @@ void run(const TileJob& job) {
   }
 }
 
+template <WeightFormat kFormat, int MR, int NP>
+constexpr TileChoice make_choice() {
+  return {MR, run<kFormat, MR, NP>, nullptr, 0};
+}
+
 // Panels at once: as many accumulators as registers allow.
 #if defined(HR_ISA_AVX512)
-inline constexpr int64_t kPanelsAtOnce = 4;
-#define HR_TILES(F)                                                              \
-  {                                                                              \
-    {1, run<F, 1, 4>}, {2, run<F, 2, 4>}, {4, run<F, 4, 4>}, { 6, run<F, 6, 4> } \
-  }
+inline constexpr int kPanelsAtOnce = 4;
+inline constexpr int kTallest = 6;
 #else
-inline constexpr int64_t kPanelsAtOnce = 2;
-#define HR_TILES(F)                                           \
-  {                                                           \
-    {1, run<F, 1, 2>}, {2, run<F, 2, 2>}, { 3, run<F, 3, 2> } \
-  }
+inline constexpr int kPanelsAtOnce = 2;
+inline constexpr int kTallest = 3;
 #endif
 
-constexpr TileChoice kF32[] = HR_TILES(WeightFormat::kF32);
-constexpr TileChoice kF16[] = HR_TILES(WeightFormat::kF16);
-constexpr TileChoice kBF16[] = HR_TILES(WeightFormat::kBF16);
-constexpr int kHeights = sizeof(kF32) / sizeof(kF32[0]);
-constexpr float kOverhead = 0.5f;
+template <WeightFormat kFormat>
+constexpr TileChoice kChoices[] = {make_choice<kFormat, 1, kPanelsAtOnce>(),
+                                   make_choice<kFormat, 2, kPanelsAtOnce>(),
+                                   make_choice<kFormat, kTallest, kPanelsAtOnce>()};
+
+template <WeightFormat kFormat>
+void run_format(const LinearArgs& args, OpContext& context) {
+  run_tiles(args, context, kChoices<kFormat>, 3, 0.5f, kPanelsAtOnce);
+}
 
 }  // namespace
 
 void linear_dense(const LinearArgs& args, OpContext& context) {
   switch (args.weight.format) {
     case WeightFormat::kBF16:
-      return run_tiles(args, context, kBF16, kHeights, kOverhead, kPanelsAtOnce);
+      return run_format<WeightFormat::kBF16>(args, context);
     case WeightFormat::kF16:
-      return run_tiles(args, context, kF16, kHeights, kOverhead, kPanelsAtOnce);
+      return run_format<WeightFormat::kF16>(args, context);
     default:
-      return run_tiles(args, context, kF32, kHeights, kOverhead, kPanelsAtOnce);
+      return run_format<WeightFormat::kF32>(args, context);
   }
 }
 

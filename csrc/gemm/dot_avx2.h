@@ -8,6 +8,7 @@
 #include <immintrin.h>
 
 #include "base/simd.h"
+#include "gemm/operand.h"
 
 namespace headrace::HR_ISA {
 
@@ -18,14 +19,10 @@ struct IntVec {
 HR_INLINE IntVec splat_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
 HR_INLINE Vec to_float(IntVec a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 
-HR_INLINE __m256i broadcast_quad(const Q8Group* row, int quad) {
+HR_INLINE __m256i broadcast_quad(const Codes& row, int quad) {
   int32_t four;
-  std::memcpy(&four, row->codes + 4 * quad, 4);
+  std::memcpy(&four, row + 4 * quad, 4);
   return _mm256_set1_epi32(four);
-}
-
-HR_INLINE const Q8Group* row_at(const Q8Group* first, int64_t stride, int row) {
-  return reinterpret_cast<const Q8Group*>(reinterpret_cast<const std::byte*>(first) + row * stride);
 }
 
 HR_INLINE __m256i load_codes(const std::byte* p) {
@@ -34,8 +31,7 @@ HR_INLINE __m256i load_codes(const std::byte* p) {
 
 // One half of a panel, 8 outputs.
 template <int MR>
-HR_INLINE void dot_w4_half(const std::byte* codes, const Q8Group* x, int64_t stride,
-                           __m256i (&sum)[MR]) {
+HR_INLINE void dot_w4_half(const std::byte* codes, const Codes (&x)[MR], __m256i (&sum)[MR]) {
   const __m256i low = _mm256_set1_epi8(15);
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) sum[m] = _mm256_setzero_si256();
@@ -46,22 +42,21 @@ HR_INLINE void dot_w4_half(const std::byte* codes, const Q8Group* x, int64_t str
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi16(pair, 4), low);
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m) {
-      const Q8Group* row = row_at(x, stride, m);
-      sum[m] = _mm256_add_epi16(sum[m], _mm256_maddubs_epi16(even, broadcast_quad(row, 2 * i)));
-      sum[m] = _mm256_add_epi16(sum[m], _mm256_maddubs_epi16(odd, broadcast_quad(row, 2 * i + 1)));
+      sum[m] = _mm256_add_epi16(sum[m], _mm256_maddubs_epi16(even, broadcast_quad(x[m], 2 * i)));
+      sum[m] = _mm256_add_epi16(sum[m], _mm256_maddubs_epi16(odd, broadcast_quad(x[m], 2 * i + 1)));
     }
   }
 }
 
 template <int MR>
-HR_INLINE void dot_w4(const std::byte* codes, const Q8Group* x, int64_t stride, IntVec (&dot)[MR]) {
+HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
   const __m256i ones = _mm256_set1_epi16(1);
   __m256i sum[MR];
-  dot_w4_half<MR>(codes, x, stride, sum);
+  dot_w4_half<MR>(codes, x, sum);
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
     dot[m].lo = _mm256_add_epi32(dot[m].lo, _mm256_madd_epi16(sum[m], ones));
-  dot_w4_half<MR>(codes + 32, x, stride, sum);
+  dot_w4_half<MR>(codes + 32, x, sum);
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
     dot[m].hi = _mm256_add_epi32(dot[m].hi, _mm256_madd_epi16(sum[m], ones));
@@ -69,8 +64,7 @@ HR_INLINE void dot_w4(const std::byte* codes, const Q8Group* x, int64_t stride, 
 
 // 16 inputs of 8-bit codes, 8 outputs.
 template <int kHalf, int MR>
-HR_INLINE void dot_w8_half(const std::byte* codes, const Q8Group* x, int64_t stride,
-                           __m256i (&dot)[MR]) {
+HR_INLINE void dot_w8_half(const std::byte* codes, const Codes (&x)[MR], __m256i (&dot)[MR]) {
   const __m256i low = _mm256_set1_epi8(15);
   __m256i fine[MR], coarse[MR];
 #pragma GCC unroll 16
@@ -82,7 +76,7 @@ HR_INLINE void dot_w8_half(const std::byte* codes, const Q8Group* x, int64_t str
     const __m256i upper = _mm256_and_si256(_mm256_srli_epi16(weight, 4), low);
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m) {
-      const __m256i four = broadcast_quad(row_at(x, stride, m), quad);
+      const __m256i four = broadcast_quad(x[m], quad);
       fine[m] = _mm256_add_epi16(fine[m], _mm256_maddubs_epi16(lower, four));
       coarse[m] = _mm256_add_epi16(coarse[m], _mm256_maddubs_epi16(upper, four));
     }
@@ -96,17 +90,17 @@ HR_INLINE void dot_w8_half(const std::byte* codes, const Q8Group* x, int64_t str
 }
 
 template <int kHalf, int MR>
-HR_INLINE void dot_w8(const std::byte* codes, const Q8Group* x, int64_t stride, IntVec (&dot)[MR]) {
+HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
   __m256i part[MR];
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) part[m] = dot[m].lo;
-  dot_w8_half<kHalf, MR>(codes, x, stride, part);
+  dot_w8_half<kHalf, MR>(codes, x, part);
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) {
     dot[m].lo = part[m];
     part[m] = dot[m].hi;
   }
-  dot_w8_half<kHalf, MR>(codes + 32, x, stride, part);
+  dot_w8_half<kHalf, MR>(codes + 32, x, part);
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) dot[m].hi = part[m];
 }

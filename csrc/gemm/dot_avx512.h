@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "base/simd.h"
+#include "gemm/operand.h"
 
 namespace headrace::HR_ISA {
 
@@ -14,19 +15,15 @@ struct IntVec {
 HR_INLINE IntVec splat_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
 HR_INLINE Vec to_float(IntVec a) { return {_mm512_cvtepi32_ps(a.v)}; }
 
-HR_INLINE __m512i broadcast_quad(const Q8Group* row, int quad) {
+HR_INLINE __m512i broadcast_quad(const Codes& row, int quad) {
   int32_t four;
-  std::memcpy(&four, row->codes + 4 * quad, 4);
+  std::memcpy(&four, row + 4 * quad, 4);
   return _mm512_set1_epi32(four);
-}
-
-HR_INLINE const Q8Group* row_at(const Q8Group* first, int64_t stride, int row) {
-  return reinterpret_cast<const Q8Group*>(reinterpret_cast<const std::byte*>(first) + row * stride);
 }
 
 // dot[m] += sum over 32 inputs of code * x; `codes` is 256 bytes, low nibbles the even quads.
 template <int MR>
-HR_INLINE void dot_w4(const std::byte* codes, const Q8Group* x, int64_t stride, IntVec (&dot)[MR]) {
+HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
   const __m512i low = _mm512_set1_epi8(15);
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
@@ -35,22 +32,21 @@ HR_INLINE void dot_w4(const std::byte* codes, const Q8Group* x, int64_t stride, 
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi16(pair, 4), low);
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m) {
-      const Q8Group* row = row_at(x, stride, m);
-      dot[m].v = _mm512_dpbusd_epi32(dot[m].v, even, broadcast_quad(row, 2 * i));
-      dot[m].v = _mm512_dpbusd_epi32(dot[m].v, odd, broadcast_quad(row, 2 * i + 1));
+      dot[m].v = _mm512_dpbusd_epi32(dot[m].v, even, broadcast_quad(x[m], 2 * i));
+      dot[m].v = _mm512_dpbusd_epi32(dot[m].v, odd, broadcast_quad(x[m], 2 * i + 1));
     }
   }
 }
 
 // The same for 8-bit codes, quads [4 * kHalf, 4 * kHalf + 4): 16 inputs.
 template <int kHalf, int MR>
-HR_INLINE void dot_w8(const std::byte* codes, const Q8Group* x, int64_t stride, IntVec (&dot)[MR]) {
+HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
 #pragma GCC unroll 4
   for (int quad = 4 * kHalf; quad < 4 * kHalf + 4; ++quad) {
     const __m512i weight = _mm512_load_si512(codes + 64 * quad);
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m) {
-      dot[m].v = _mm512_dpbusd_epi32(dot[m].v, weight, broadcast_quad(row_at(x, stride, m), quad));
+      dot[m].v = _mm512_dpbusd_epi32(dot[m].v, weight, broadcast_quad(x[m], quad));
     }
   }
 }

@@ -5,6 +5,7 @@
 // neither tile heights nor threads can change a bit.
 #include "base/kernels.h"
 #include "gemm/linear.h"
+#include "gemm/operand.h"
 #include "gemm/tiles.h"
 
 #if defined(HR_ISA_AVX512)
@@ -18,63 +19,40 @@
 namespace headrace::HR_ISA {
 namespace {
 
+template <WeightFormat kFormat>
+inline constexpr int kScalesOf = kFormat == WeightFormat::kW8G16 ? 2 : 1;
+
+template <WeightFormat kFormat, int MR>
+using Group = TileGroup<MR, kScalesOf<kFormat>>;
+
 HR_INLINE const uint16_t* halves(const std::byte* p) {
   return reinterpret_cast<const uint16_t*>(p);
 }
 
-// Weights with one scale per group of 32.
-template <bool kIsNibble, int MR>
-HR_INLINE void add_group32(const TileJob& job, const std::byte* panel, int64_t group,
-                           const Q8Group* x, Vec (&acc)[MR]) {
+// The inputs that share the scale `kIndex` of a group: all 32, or a half.
+template <WeightFormat kFormat, int kIndex, int MR>
+HR_INLINE void add_scale_group(const TileJob& job, const std::byte* panel, int64_t group,
+                               const Group<kFormat, MR>& x, Vec (&acc)[MR]) {
   IntVec dot[MR];
 #pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) {
-    const Q8Group* row = row_at(x, job.x_stride, m);
-    dot[m] = splat_int(-job.offset * (row->half_sums[0] + row->half_sums[1]));
-  }
+  for (int m = 0; m < MR; ++m) dot[m] = splat_int(x.start[kIndex][m]);
   const std::byte* codes = panel + group * job.layout.group_codes;
-  if constexpr (kIsNibble) {
-    dot_w4<MR>(codes, x, job.x_stride, dot);
+  if constexpr (kFormat == WeightFormat::kW4G32) {
+    dot_w4<MR>(codes, x.codes, dot);
+  } else if constexpr (kFormat == WeightFormat::kW8G32) {
+    dot_w8<0, MR>(codes, x.codes, dot);
+    dot_w8<1, MR>(codes, x.codes, dot);
   } else {
-    dot_w8<0, MR>(codes, x, job.x_stride, dot);
-    dot_w8<1, MR>(codes, x, job.x_stride, dot);
+    dot_w8<kIndex, MR>(codes, x.codes, dot);
   }
-  const Vec scale = load_f16(halves(panel + job.layout.scales) + group * kPanel);
-#pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) {
-    acc[m] = fma(to_float(dot[m]) * scale, splat(row_at(x, job.x_stride, m)->scale), acc[m]);
-  }
-  if (!job.has_mins) return;
-  const Vec min = load_f16(halves(panel + job.layout.mins) + group * kPanel);
-#pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) {
-    acc[m] = fma(min, splat(row_at(x, job.x_stride, m)->scaled_sum), acc[m]);
-  }
-}
-
-// Weights with one scale per 16 inputs: the two halves of a group of the row.
-template <int kHalf, int MR>
-HR_INLINE void add_group16(const TileJob& job, const std::byte* panel, int64_t group,
-                           const Q8Group* x, Vec (&acc)[MR]) {
-  IntVec dot[MR];
-#pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) {
-    dot[m] = splat_int(-job.offset * row_at(x, job.x_stride, m)->half_sums[kHalf]);
-  }
-  dot_w8<kHalf, MR>(panel + group * job.layout.group_codes, x, job.x_stride, dot);
-  const int64_t index = (2 * group + kHalf) * kPanel;
+  const int64_t index = (group * kScalesOf<kFormat> + kIndex) * kPanel;
   const Vec scale = load_f16(halves(panel + job.layout.scales) + index);
 #pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) {
-    acc[m] = fma(to_float(dot[m]) * scale, splat(row_at(x, job.x_stride, m)->scale), acc[m]);
-  }
+  for (int m = 0; m < MR; ++m) acc[m] = fma(to_float(dot[m]) * scale, splat(x.scale[m]), acc[m]);
   if (!job.has_mins) return;
   const Vec min = load_f16(halves(panel + job.layout.mins) + index);
 #pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) {
-    const Q8Group* row = row_at(x, job.x_stride, m);
-    acc[m] = fma(min, splat(row->scale * static_cast<float>(row->half_sums[kHalf])), acc[m]);
-  }
+  for (int m = 0; m < MR; ++m) acc[m] = fma(min, splat(x.scaled_sum[kIndex][m]), acc[m]);
 }
 
 // Asks for the same group of the next panel: memory is read in order, one panel ahead.
@@ -91,22 +69,22 @@ HR_INLINE void prefetch_group(const TileJob& job, const std::byte* next, int64_t
 
 template <WeightFormat kFormat, int MR>
 void run(const TileJob& job) {
+  const auto* operand = reinterpret_cast<const Group<kFormat, MR>*>(job.operand);
+  const int64_t groups = job.layout.groups;
   for (int64_t p = job.first_panel; p < job.last_panel; ++p) {
     const std::byte* panel = job.panels + p * job.layout.bytes;
     const bool has_next = (p + 1) * kPanel < job.num_outputs;
     for (int row = job.first_row; row < job.last_row; row += MR) {
       const bool prefetches = has_next && row == job.first_row;
-      const auto* x = reinterpret_cast<const Q8Group*>(job.x + row * job.x_stride);
+      const Group<kFormat, MR>* x = operand + row / MR * groups;
       Vec acc[MR];
 #pragma GCC unroll 16
       for (int m = 0; m < MR; ++m) acc[m] = zero();
-      for (int64_t group = 0; group < job.layout.groups; ++group, ++x) {
+      for (int64_t group = 0; group < groups; ++group, ++x) {
         if (prefetches) prefetch_group<kFormat>(job, panel + job.layout.bytes, group);
-        if constexpr (kFormat == WeightFormat::kW8G16) {
-          add_group16<0, MR>(job, panel, group, x, acc);
-          add_group16<1, MR>(job, panel, group, x, acc);
-        } else {
-          add_group32<kFormat == WeightFormat::kW4G32, MR>(job, panel, group, x, acc);
+        add_scale_group<kFormat, 0, MR>(job, panel, group, *x, acc);
+        if constexpr (kScalesOf<kFormat> == 2) {
+          add_scale_group<kFormat, 1, MR>(job, panel, group, *x, acc);
         }
       }
 #pragma GCC unroll 16
@@ -117,36 +95,48 @@ void run(const TileJob& job) {
   }
 }
 
+template <WeightFormat kFormat, int MR>
+void prepare(const TileJob& job, int tile) {
+  const int row = tile * MR;
+  const int count = job.num_rows - row < MR ? job.num_rows - row : MR;
+  fill_tile<MR, kScalesOf<kFormat>>(
+      job.x + row * job.x_stride, job.x_stride, count, job.layout.groups, job.offset,
+      reinterpret_cast<Group<kFormat, MR>*>(job.operand) + tile * job.layout.groups);
+}
+
+template <WeightFormat kFormat, int MR>
+constexpr TileChoice make_choice() {
+  return {MR, run<kFormat, MR>, prepare<kFormat, MR>, sizeof(Group<kFormat, MR>)};
+}
+
 #if defined(HR_ISA_AVX512)
-#define HR_HEIGHTS(F)                                                               \
-  {                                                                                 \
-    {1, run<F, 1>}, {2, run<F, 2>}, {3, run<F, 3>}, {4, run<F, 4>}, {6, run<F, 6>}, \
-        {8, run<F, 8>}, {                                                           \
-      12, run<F, 12>                                                                \
-    }                                                                               \
-  }
+template <WeightFormat kFormat>
+constexpr TileChoice kChoices[] = {make_choice<kFormat, 1>(), make_choice<kFormat, 2>(),
+                                   make_choice<kFormat, 3>(), make_choice<kFormat, 4>(),
+                                   make_choice<kFormat, 6>(), make_choice<kFormat, 8>(),
+                                   make_choice<kFormat, 12>()};
 #else
-#define HR_HEIGHTS(F)                                                \
-  {                                                                  \
-    {1, run<F, 1>}, {2, run<F, 2>}, {3, run<F, 3>}, { 4, run<F, 4> } \
-  }
+template <WeightFormat kFormat>
+constexpr TileChoice kChoices[] = {make_choice<kFormat, 1>(), make_choice<kFormat, 2>(),
+                                   make_choice<kFormat, 3>(), make_choice<kFormat, 4>()};
 #endif
 
-constexpr TileChoice kW4G32[] = HR_HEIGHTS(WeightFormat::kW4G32);
-constexpr TileChoice kW8G32[] = HR_HEIGHTS(WeightFormat::kW8G32);
-constexpr TileChoice kW8G16[] = HR_HEIGHTS(WeightFormat::kW8G16);
-constexpr int kHeights = sizeof(kW4G32) / sizeof(kW4G32[0]);
+template <WeightFormat kFormat>
+void run_format(const LinearArgs& args, OpContext& context, float overhead) {
+  constexpr int kCount = sizeof(kChoices<kFormat>) / sizeof(TileChoice);
+  run_tiles(args, context, kChoices<kFormat>, kCount, overhead);
+}
 
 }  // namespace
 
 void linear_quantized(const LinearArgs& args, OpContext& context) {
   switch (args.weight.format) {
     case WeightFormat::kW4G32:
-      return run_tiles(args, context, kW4G32, kHeights, 1.5f);
+      return run_format<WeightFormat::kW4G32>(args, context, 1.5f);
     case WeightFormat::kW8G32:
-      return run_tiles(args, context, kW8G32, kHeights, 1.0f);
+      return run_format<WeightFormat::kW8G32>(args, context, 1.0f);
     default:
-      return run_tiles(args, context, kW8G16, kHeights, 1.0f);
+      return run_format<WeightFormat::kW8G16>(args, context, 1.0f);
   }
 }
 

@@ -11,8 +11,7 @@
 namespace headrace::HR_ISA {
 
 // All that a micro-kernel needs. It computes panels [first_panel, last_panel) for rows [first_row,
-// last_row), last_row - first_row rounded up to its own tile height (the rows past the end are
-// slack and not stored).
+// last_row), in tiles of its own height that start at multiples of it.
 struct TileJob {
   const std::byte* panels;
   PanelLayout layout;
@@ -21,22 +20,25 @@ struct TileJob {
   int64_t num_outputs, num_inputs;
   const std::byte* x;
   int64_t x_stride;
-  std::byte* out;  // at first_column
+  std::byte* operand;  // prepared tiles, where the kernel has a `prepare`
+  std::byte* out;      // at first_column
   int64_t out_stride;
   const float* bias;
   bool accumulate;
   float unit;  // 2^-exponent of the weight
   float scale;
+  int num_rows;
   int64_t first_panel, last_panel;
   int first_row, last_row;
 };
 
-using TileKernel = void (*)(const TileJob&);
-
-// A micro-kernel of some height, and how its cost grows: rows + overhead per tile.
+// A micro-kernel of some height.
 struct TileChoice {
   int height;
-  TileKernel kernel;
+  void (*run)(const TileJob&);
+  void (*prepare)(const TileJob&,
+                  int tile);  // rearranges the rows of one tile; null: rows are read as they are
+  int64_t group_bytes;        // of a prepared tile, per group of 32 inputs
 };
 
 // ((acc * unit + bias) * scale) stored, or added to what is there.
@@ -76,15 +78,7 @@ HR_INLINE const TileChoice& choose_tile(const TileChoice* choices, int count, in
   return choices[best];
 }
 
-// Rows of one block: as many as keep the operand in half of a small L2, in whole tiles of the
-// tallest kind.
-inline constexpr int64_t kBlockBytes = 256 * 1024;
-
-// Cuts the linear into items and runs them; items are `panels_at_once` panels or a multiple of it.
-HR_INLINE void run_tiles(const LinearArgs& args, OpContext& context, const TileChoice* choices,
-                         int count, float overhead, int64_t panels_at_once = 1) {
-  const int rows = context.rows(args.x.rows);
-  if (rows == 0) return;
+HR_INLINE TileJob make_job(const LinearArgs& args, int rows) {
   const PackedWeight& weight = args.weight;
   TileJob job{};
   job.panels = weight.data + kWeightHeader;
@@ -101,14 +95,42 @@ HR_INLINE void run_tiles(const LinearArgs& args, OpContext& context, const TileC
   job.accumulate = args.accumulate;
   job.unit = std::ldexp(1.0f, -reinterpret_cast<const WeightHeader*>(weight.data)->exponent);
   job.scale = args.scale;
+  job.num_rows = rows;
+  return job;
+}
 
-  const int tallest = choices[count - 1].height;
-  const int64_t fitting = kBlockBytes / args.x.stride / tallest;
-  const int64_t block = (fitting < 1 ? 1 : fitting) * tallest;
+// Few tiles are prepared faster than other threads can be told about them.
+inline constexpr int kTilesAlone = 2;
+
+HR_INLINE void prepare_tiles(TileJob& job, OpContext& context, const TileChoice& tile, int tiles) {
+  if (tile.prepare == nullptr) return;
+  const int64_t bytes = tiles * job.layout.groups * tile.group_bytes;
+  job.operand = context.scratch(static_cast<size_t>(bytes));
+  if (tiles <= kTilesAlone) {
+    for (int i = 0; i < tiles; ++i) tile.prepare(job, i);
+  } else {
+    context.pool.parallel_for(tiles,
+                              [&](int64_t i, int) { tile.prepare(job, static_cast<int>(i)); });
+  }
+}
+
+// Rows of one block: as many as keep the operand in half of a small L2, in whole tiles.
+inline constexpr int64_t kBlockBytes = 128 * 1024;
+
+// Cuts the linear into items and runs them; items are `panels_at_once` panels or a multiple of it.
+HR_INLINE void run_tiles(const LinearArgs& args, OpContext& context, const TileChoice* choices,
+                         int count, float overhead, int64_t panels_at_once = 1) {
+  const int rows = context.rows(args.x.rows);
+  if (rows == 0) return;
+  TileJob job = make_job(args, rows);
+  const TileChoice& tile = choose_tile(choices, count, rows, overhead);
+  prepare_tiles(job, context, tile, (rows + tile.height - 1) / tile.height);
+
+  const int64_t fitting = kBlockBytes / args.x.stride / tile.height;
+  const int64_t block = (fitting < 1 ? 1 : fitting) * tile.height;
   const int64_t blocks = (rows + block - 1) / block;
-  const int64_t panels = num_panels(weight.num_outputs);
-  const int64_t wanted =
-      (8 * context.pool.num_threads() + blocks - 1) / blocks;  // items per row block
+  const int64_t panels = num_panels(job.num_outputs);
+  const int64_t wanted = (8 * context.pool.num_threads() + blocks - 1) / blocks;  // items per block
   const int64_t even = panels / wanted < 1 ? 1 : panels / wanted;
   const int64_t step = round_up(even, panels_at_once);
   const int64_t steps = (panels + step - 1) / step;
@@ -118,7 +140,7 @@ HR_INLINE void run_tiles(const LinearArgs& args, OpContext& context, const TileC
     part.last_row = static_cast<int>(part.first_row + block < rows ? part.first_row + block : rows);
     part.first_panel = item % steps * step;
     part.last_panel = part.first_panel + step < panels ? part.first_panel + step : panels;
-    choose_tile(choices, count, part.last_row - part.first_row, overhead).kernel(part);
+    tile.run(part);
   });
 }
 

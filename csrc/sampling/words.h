@@ -100,9 +100,9 @@ HR_INLINE Words shift_right(Words a) {
   return a;
 }
 HR_INLINE Vec to_float(Words a) {
-  Vec r;
-  HR_LANES r.v[i] = static_cast<float>(static_cast<int32_t>(a.v[i]));
-  return r;
+  float lanes[16];
+  HR_LANES lanes[i] = static_cast<float>(static_cast<int32_t>(a.v[i]));
+  return load(lanes);
 }
 HR_INLINE Words bits_of(Vec a) {
   Words r;

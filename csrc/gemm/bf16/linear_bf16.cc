@@ -54,12 +54,18 @@ void run(const TileJob& job) {
   }
 }
 
-constexpr TileChoice kTiles[] = {{1, run<1, 4>}, {2, run<2, 4>}, {4, run<4, 4>}, {6, run<6, 4>}};
+template <int MR>
+constexpr TileChoice make_choice() {
+  return {MR, run<MR, 4>, nullptr, 0};
+}
+
+constexpr TileChoice kChoices[] = {make_choice<1>(), make_choice<2>(), make_choice<4>(),
+                                   make_choice<6>()};
 
 }  // namespace
 
 void linear_bf16(const LinearArgs& args, OpContext& context) {
-  run_tiles(args, context, kTiles, 4, 0.5f, 4);
+  run_tiles(args, context, kChoices, 4, 0.5f, 4);
 }
 
 }  // namespace headrace::HR_ISA
