@@ -26,9 +26,6 @@ from headrace.modeling.weights.checkpoint import Checkpoint, open_checkpoint
 from headrace.modeling.weights.load import LoadedWeights, load_parameters
 from headrace.modeling.weights.sources import SHORT_NAMES, resolve
 
-#: Most drafts per sequence and step that the arena has room for.
-MAX_DRAFT = 8
-
 
 @dataclass(frozen=True, slots=True)
 class BuiltEngine:
@@ -63,8 +60,7 @@ def build_engine(config: EngineConfig, clock: Clock, report: Callable[[str], Non
     phases.begin("weights")
     model = _load(config.model, path, backend)
     phases.begin("memory")
-    sizing = _size(config, model)
-    spec = model.spec.with_max_context(sizing.max_context)
+    spec, sizing = _fit(config, model)
     phases.begin("record")
     executor = _executor(config, spec, model, backend, clock, sizing)
     phases.end()
@@ -122,19 +118,38 @@ def _load(config: ModelConfig, path: Path, backend: Backend) -> _Model:
     return _Model(path, checkpoint, spec, weights)
 
 
-def _size(config: EngineConfig, model: _Model) -> Sizing:
-    memory, spec = config.memory, model.spec
+def _fit(config: EngineConfig, model: _Model) -> tuple[ModelSpec, Sizing]:
+    """The model at the context that it is served with, and the KV memory for that.
+
+    A shorter context turns windows that no longer bite into full attention, which joins KV groups, so
+    memory is sized for the groups that are really there. Every round has fewer groups than the last.
+    """
+    spec = model.spec
+    wanted = config.model.max_context
+    if wanted:
+        spec = spec.with_max_context(min(wanted, spec.max_context))
+    while True:
+        sizing = _size(config, model, spec)
+        fitted = model.spec.with_max_context(sizing.max_context)
+        if fitted.kv_groups() == spec.kv_groups():
+            return fitted, sizing
+        spec = fitted
+
+
+def _size(config: EngineConfig, model: _Model, spec: ModelSpec) -> Sizing:
+    memory, weights = config.memory, model.weights
     layout = _layout(memory, spec, tuple(1 for _ in spec.kv_groups()))
     groups = tuple(
         GroupCost(group.window, len(group.layers) * layout.bytes_per_token_layer)
         for group in spec.kv_groups()
     )
     facts = SizingFacts(
-        available_bytes=available_memory(),
-        weight_bytes=model.weights.num_bytes,
+        # Weights in memory of ours are taken already; mapped ones lie in the page cache, which is free.
+        available_bytes=available_memory() + (0 if weights.is_mapped else weights.num_bytes),
+        weight_bytes=weights.num_bytes,
         groups=groups,
         block_size=memory.block_size,
-        model_context=spec.max_context,
+        model_context=model.spec.max_context,
         max_num_seqs=config.scheduler.max_num_seqs,
         max_chunk=_max_chunk(config.scheduler, spec.max_context),
     )
@@ -158,7 +173,8 @@ def _executor(
     scheduler = config.scheduler
     kv_cache = backend.create_kv_cache(_layout(config.memory, spec, sizing.num_blocks))
     max_tokens = _max_chunk(scheduler, sizing.max_context) + scheduler.max_num_seqs
-    limits = StepLimits(max_tokens, scheduler.max_num_seqs * (1 + MAX_DRAFT))
+    # No draft source yet: every sequence has one output row. With one, it is 1 + MAX_DRAFTS rows.
+    limits = StepLimits(max_tokens, scheduler.max_num_seqs)
     recorded = Decoder(spec, model.weights).record(backend, limits, kv_cache)
     if recorded.logits is None:
         raise ModelLoadError("The model has no output head.")

@@ -54,10 +54,11 @@ def size_kv(
 
     `kv_bytes` is what the operator gave (None: auto); `memory_utilization` > 0 takes that share of the
     available memory for weights and KV together; `wanted_context` 0 takes what the model allows.
-    Raises ConfigError when not even one block per group fits, or the wanted context does not.
+    Raises ConfigError when not even two blocks per group fit, when the wanted context does not, or when
+    more is given than is free.
     """
     context = min(facts.model_context, wanted_context) if wanted_context else facts.model_context
-    budget, reason = _budget(facts, kv_bytes, memory_utilization, context)
+    budget, reason = _budget(facts, kv_bytes, memory_utilization, context if wanted_context else 0)
     tokens = _tokens_for(facts, budget)
     blocks = tuple(
         _group_tokens(facts, group, tokens) // facts.block_size for group in facts.groups
@@ -86,15 +87,20 @@ def size_kv(
 
 
 def _budget(
-    facts: SizingFacts, kv_bytes: int | None, memory_utilization: float, context: int
+    facts: SizingFacts, kv_bytes: int | None, memory_utilization: float, wanted_context: int
 ) -> tuple[int, str]:
     if kv_bytes is not None:
+        # Blocks take memory when they are written: too much of it would be noticed under load only.
+        if kv_bytes > facts.available_bytes:
+            raise ConfigError(
+                f"--kv-memory asks for {kv_bytes / _MIB:.0f} MiB, but "
+                f"{facts.available_bytes / _MIB:.0f} MiB are free."
+            )
         return kv_bytes, "--kv-memory"
     if memory_utilization > 0.0:
         budget = int(facts.available_bytes * memory_utilization) - facts.weight_bytes
         return max(0, budget), f"--memory-utilization {memory_utilization:g}"
-    wanted = max(AUTO_TOKENS, min(context, AUTO_TOKENS))
-    need = _bytes_for(facts, wanted)
+    need = _bytes_for(facts, max(AUTO_TOKENS, wanted_context))
     limit = int(facts.available_bytes * AUTO_SHARE)
     return (need, "auto") if need <= limit else (limit, "auto: a quarter of free memory")
 

@@ -52,6 +52,19 @@ def test_an_operator_who_asks_for_too_long_a_context_is_told_the_numbers():
         size(facts(), kv_bytes=64 * 1024**2, wanted_context=8192)
 
 
+def test_auto_grows_to_the_context_that_was_asked_for():
+    given = facts(model_context=131_072)
+    sizing = size(given, wanted_context=2 * AUTO_TOKENS)
+    assert sizing.max_context == 2 * AUTO_TOKENS
+    assert sizing.kv_bytes <= given.available_bytes // 4
+    assert size(given).num_blocks == (AUTO_TOKENS // 16,)
+
+
+def test_more_than_is_free_is_refused_with_both_numbers():
+    with pytest.raises(ConfigError, match=r"17408 MiB, but 16384 MiB are free"):
+        size(facts(), kv_bytes=17 * GIB)
+
+
 def test_less_than_two_blocks_is_refused():
     with pytest.raises(ConfigError, match="fewer than two blocks"):
         size(facts(), kv_bytes=1000)
