@@ -87,6 +87,7 @@ class EngineClient:
         self._restart_delays = restart_delays
         self._codec = Codec()
         self._streams: dict[str, EventStream] = {}
+        self._owed: dict[str, int] = {}  # request id → sequences whose end the engine has not told
         self._process: EngineProcess | None = None
         self._channel: AsyncChannel | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -95,7 +96,7 @@ class EngineClient:
         self._phase = "start"
         self._last_progress = clock.monotonic()
         self._is_ready = False
-        self._ready_since = 0.0
+        self._ready_since: float | None = None
         self.info: ModelInfo | None = None
         self.stats = EngineStats()
         self.num_restarts = 0
@@ -117,10 +118,18 @@ class EngineClient:
         """Why requests should go elsewhere, in one sentence; None when they should not. O(1)."""
         if not self._is_ready:
             return f"The model is loading (phase '{self._phase}')."
-        stalled = self._clock.monotonic() - self._last_progress
-        if self._streams and stalled > self._watchdog_timeout / 2:
-            return f"The engine has made no step for {stalled:.0f} s."
+        if self._stalled > self._watchdog_timeout / 2:
+            return f"The engine has made no step for {self._stalled:.0f} s."
         return None
+
+    @property
+    def _stalled(self) -> float:
+        """Seconds since the engine last did something, while it has something to do.
+
+        A client that leaves does not settle what the engine owes: it must say that the sequence ended,
+        or an engine that hangs would look idle as soon as everybody has given up.
+        """
+        return self._clock.monotonic() - self._last_progress if self._owed else 0.0
 
     @property
     def pid(self) -> int | None:
@@ -136,13 +145,18 @@ class EngineClient:
         """
         if not self._is_ready:
             raise UnavailableError(self.unready_reason or "The engine is not ready.")
-        if not self._streams:
+        if not self._owed:
             self._last_progress = self._clock.monotonic()
         keys = [(r.request_id, index) for r in requests for index in range(r.n)]
         stream = EventStream(keys, self._cancel_sequence)
-        for request in requests:
-            self._send(Submit(request))
-            self._streams[request.request_id] = stream
+        try:
+            for request in requests:
+                self._send(Submit(request))
+                self._streams[request.request_id] = stream
+                self._owed[request.request_id] = request.n
+        except UnavailableError:
+            stream.close()  # those that were sent already
+            raise
         return stream
 
     def cancel(self, request_id: str, index: int | None = None) -> None:
@@ -193,16 +207,21 @@ class EngineClient:
             if self._first_ready is not None and not self._first_ready.done():
                 self._first_ready.set_exception(start_error(self._account(status)))
                 return
-            if self._clock.monotonic() - self._ready_since > STABLE_SECONDS:
+            if self._was_stable():
                 delay = self._restart_delays[0]
             log.error("%s It is restarted in %.1f s.", _cause(self._failed, status), delay)
             await asyncio.sleep(delay)
             delay = min(2 * delay, self._restart_delays[1])
             self.num_restarts += 1
 
+    def _was_stable(self) -> bool:
+        """The life that has just ended was ready, and for long."""
+        since = self._ready_since
+        return since is not None and self._clock.monotonic() - since > STABLE_SECONDS
+
     async def _one_life(self, process: EngineProcess | None) -> int | None:
         """From the process's start to its end; its exit status, None if it could not be started."""
-        self._failed, self._phase = None, "start"
+        self._failed, self._phase, self._ready_since = None, "start", None
         try:
             self._process = process or self._launcher()
         except OSError as error:
@@ -228,10 +247,9 @@ class EngineClient:
         period = min(WATCH_PERIOD, self._watchdog_timeout / 4)
         while True:
             await asyncio.sleep(period)
-            stalled = self._clock.monotonic() - self._last_progress
-            if not (self._is_ready and self._streams and stalled > self._watchdog_timeout):
+            if not self._is_ready or self._stalled <= self._watchdog_timeout:
                 continue
-            log.critical("The engine has made no step for %.0f s; it is killed", stalled)
+            log.critical("The engine has made no step for %.0f s; it is killed", self._stalled)
             self._is_ready = False
             process.dump_stacks()
             await asyncio.sleep(DUMP_SECONDS)
@@ -290,6 +308,8 @@ class EngineClient:
         if update.stats is not None:
             self.stats = update.stats
         for event in update.events:
+            if event.finish is not None:
+                self._settle(event.request_id)
             stream = self._streams.get(event.request_id)
             if stream is None:
                 continue
@@ -297,6 +317,14 @@ class EngineClient:
             if event.finish is not None and not stream.has_open(event.request_id):
                 self._streams.pop(event.request_id, None)
         self.on_update(update)
+
+    def _settle(self, request_id: str) -> None:
+        """One more of the request's sequences has ended in the engine."""
+        left = self._owed.get(request_id, 0) - 1
+        if left > 0:
+            self._owed[request_id] = left
+        else:
+            self._owed.pop(request_id, None)
 
     def _cancel_sequence(self, request_id: str, index: int | None) -> None:
         """The reader wants no more of a sequence, or of a whole request."""
@@ -317,6 +345,7 @@ class EngineClient:
                 raise UnavailableError(f"The engine is not reachable: {error}") from None
 
     def _fail_streams(self, reason: str, kind: str = "EngineDeadError") -> None:
+        self._owed.clear()
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.fail(reason, kind)

@@ -13,7 +13,7 @@ from headrace.core.events import FinishReason, TokenEvent
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
 from headrace.engine.channel import BlockingChannel, ChannelError
-from headrace.engine.messages import Cancel, Codec, Stop, Submit, Update, request_id_of
+from headrace.engine.messages import Cancel, Codec, Stop, Submit, Update, identity_of
 
 #: Seconds between two reports of gauges while the engine is busy.
 STATS_PERIOD = 0.05
@@ -174,13 +174,15 @@ class EngineLoop:
 
     def _refuse(self, peer: _Peer, payload: bytes, why: str) -> None:
         log.error("A message does not decode: %s", why)
-        request_id = request_id_of(payload)
+        request_id, n = identity_of(payload)
         if request_id is not None:
-            peer.events.append(_failure(request_id, 0, f"The engine cannot read it: {why}"))
+            reason = f"The engine cannot read it: {why}"
+            peer.events += [_failure(request_id, index, reason) for index in range(n)]
 
     def _add(self, peer: _Peer, request: Request) -> None:
         if request.request_id in self._owners:
-            peer.events.append(_failure(request.request_id, 0, "Its id is in use."))
+            reason = "Its id is in use."
+            peer.events += [_failure(request.request_id, i, reason) for i in range(request.n)]
             return
         self._owners[request.request_id] = (peer, request.n)
         peer.request_ids.add(request.request_id)

@@ -121,11 +121,17 @@ class Codec:
         return message
 
 
-def request_id_of(payload: bytes) -> str | None:
-    """The request id in a Submit that does not decode as one, so that its sender can be told."""
+#: Sequences that a request may have; a claim beyond it is not believed.
+_MAX_N = 4096
+
+
+def identity_of(payload: bytes) -> tuple[str | None, int]:
+    """Id and number of sequences of a Submit that does not decode as one, so that its sender can be told."""
     try:
-        loose = msgspec.msgpack.decode(payload)
-        request_id = loose["request"]["request_id"]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return None
-    return request_id if isinstance(request_id, str) else None
+        request = msgspec.msgpack.decode(payload)["request"]
+        request_id, n = request["request_id"], request.get("n", 1)
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return None, 0
+    if not isinstance(request_id, str):
+        return None, 0
+    return request_id, n if isinstance(n, int) and 1 <= n <= _MAX_N else 1

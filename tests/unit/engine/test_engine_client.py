@@ -16,7 +16,7 @@ from headrace.core.events import FinishReason
 from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
 from headrace.core.stats import ReplicaState
-from headrace.engine.client import EngineClient, EngineStartError
+from headrace.engine.client import STABLE_SECONDS, EngineClient, EngineStartError
 from headrace.engine.launch import LaunchSpec, launch
 from headrace.engine.messages import Submit
 
@@ -162,6 +162,63 @@ async def test_the_watchdog_kills_an_engine_that_makes_no_step(capfd):
         assert client.pid != pid
     # The stacks of the stuck process say where it hung.
     assert "_misbehave" in capfd.readouterr().err
+
+
+async def test_the_watchdog_sees_a_stuck_engine_that_every_client_has_left():
+    async with Running(watchdog_timeout=0.4) as client:
+        pid = client.pid
+        stream = client.submit(request(ids=[fake_engine.POISON_HANG]))
+        await asyncio.sleep(0.05)
+        stream.close()
+        assert client.num_open == 0
+        await until(lambda: client.unready_reason)
+        await until(lambda: client.pid not in (None, pid) and client.state is ReplicaState.READY)
+
+
+async def test_an_engine_that_has_told_all_ends_owes_nothing():
+    async with Running("fake?step=0.005", watchdog_timeout=0.4) as client:
+        pid = client.pid
+        stopped = client.submit(request("stopped", max_tokens=100_000, n=3))
+        left = client.submit(request("left", max_tokens=100_000, n=2))
+        await stopped.next_batch()
+        stopped.stop_sequence("stopped", 1)
+        stopped.close()
+        left.close()
+        await until(lambda: client.stats.finished.get("cancelled") == 5)
+        await asyncio.sleep(0.6)
+        assert client.unready_reason is None
+        assert client.pid == pid
+
+
+async def test_failing_restarts_wait_longer_and_longer_however_long_the_last_life_was():
+    clock = JumpingClock()
+    starts = []
+
+    def launcher():
+        starts.append(clock.monotonic())
+        if len(starts) > 1:
+            raise OSError("no more processes")
+        return launch(spec(), clock)
+
+    client = EngineClient(launcher, clock, watchdog_timeout=30.0, restart_delays=(0.005, 60.0))
+    await client.start()
+    await client.wait_ready()
+    clock.ahead = 2 * STABLE_SECONDS
+    os.kill(client.pid, signal.SIGKILL)
+    await until(lambda: len(starts) > 3)
+    await asyncio.sleep(0.5)
+    # Doubled from 5 ms on, seven or eight fit into a second; as many as 100 would, were it not.
+    assert len(starts) < 15
+    await client.close()
+
+
+class JumpingClock(SystemClock):
+    """The system's clock, put ahead."""
+
+    ahead = 0.0
+
+    def monotonic(self):
+        return super().monotonic() + self.ahead
 
 
 async def test_a_start_that_fails_is_told_with_phase_kind_and_sentence():

@@ -112,6 +112,17 @@ def test_garbage_ends_neither_the_loop_nor_other_requests():
         assert loop.parent.events_of("y")[-1].finish is FinishReason.LENGTH
 
 
+@pytest.mark.parametrize(("n", "ends"), [(3, 3), ("many", 1), (10**9, 1)])
+def test_every_sequence_of_an_unreadable_request_gets_its_end(n, ends):
+    with Loop() as loop:
+        wrong = {"type": "submit", "request": {"request_id": "x", "prompt": 7, "n": n}}
+        loop.parent.socket.sendall(frame(msgspec.msgpack.encode(wrong)))
+        events = loop.parent.next().events
+        assert [(e.request_id, e.index, e.finish) for e in events] == [
+            ("x", index, FinishReason.ERROR) for index in range(ends)
+        ]
+
+
 def test_a_broken_frame_from_the_parent_ends_the_loop():
     with Loop() as loop:
         loop.parent.socket.sendall(b"\xff\xff\xff\xff")
