@@ -106,8 +106,9 @@ void ThreadPool::work(int thread) {
   while (true) {
     spin_until([&] { return signal_.load(std::memory_order_acquire) != seen; });
     signal_.wait(seen, std::memory_order_acquire);
-    if (is_stopping_.load()) return;
+    // The signal first: a stop that comes after the look at the flag changes it once more.
     seen = signal_.load(std::memory_order_acquire);
+    if (is_stopping_.load()) return;
     claim_all(thread);
   }
 }
