@@ -134,7 +134,10 @@ class _Environment(ImmutableSandboxedEnvironment):
         if operator == "**" and not (abs(left) <= 1_000_000 and abs(right) <= 16):
             raise SecurityError("it raises to too high a power")
         for repeated, times in ((left, right), (right, left)):
-            if isinstance(repeated, str | list | tuple) and len(repeated) * times > MAX_REPEATED:
+            if not isinstance(repeated, str | list | tuple):
+                continue
+            # Not by anything but a number: 'len * text' would be a text of that length.
+            if not isinstance(times, int) or len(repeated) * times > MAX_REPEATED:
                 raise SecurityError(f"it repeats a text to more than {MAX_REPEATED} characters")
         return super().call_binop(context, operator, left, right)
 

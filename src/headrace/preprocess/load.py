@@ -24,19 +24,19 @@ def load_preparer(
     `chat_template` is a file whose template replaces the model's own. Raises ConfigError (ModelLoadError
     among them) for files that cannot be used.
     """
-    source = None
-    if chat_template is not None:
-        try:
-            source = Path(chat_template).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"The chat template {chat_template} cannot be read: {error}."
-            ) from error
     return Preparer(
         tokenizer or load_tokenizer(info.path),
         info,
         config,
         clock,
         defaults=read_sampling_defaults(info.path),
-        chat_template=source,
+        chat_template=None if chat_template is None else read_template(chat_template),
     )
+
+
+def read_template(path: str) -> str:
+    """The source of a template file. Raises ConfigError."""
+    try:
+        return Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The chat template '{path}' cannot be read: {error}.") from error

@@ -18,6 +18,8 @@ from headrace.preprocess.generation_config import SamplingDefaults
 
 #: A top_p of 0 means "the most likely token": any share this small keeps just one.
 SMALLEST_TOP_P: Final = 1e-12
+#: Logits are divided by it: anything smaller could make them infinite.
+SMALLEST_REPETITION_PENALTY: Final = 1e-6
 MAX_SEED: Final = 2**63
 
 
@@ -93,7 +95,14 @@ def resolve_params(
         frequency_penalty=_number(
             "frequency_penalty", fields.frequency_penalty, None, 0.0, -2.0, 2.0
         ),
-        repetition_penalty=_repetition_penalty(fields, defaults),
+        repetition_penalty=_number(
+            "repetition_penalty",
+            fields.repetition_penalty,
+            defaults.repetition_penalty,
+            1.0,
+            SMALLEST_REPETITION_PENALTY,
+            100.0,
+        ),
         logit_bias=_logit_bias(fields.logit_bias, bounds.vocab_size),
         seed=resolve_seed(fields.seed, draw_seed),
         max_tokens=limit,
@@ -129,20 +138,6 @@ def _number(
     if not low <= value <= high:
         raise _fault(name, f"must be between {low:g} and {high:g}, not {value:g}")
     return float(value)
-
-
-def _repetition_penalty(fields: SamplingFields, defaults: SamplingDefaults) -> float:
-    value = _number(
-        "repetition_penalty",
-        fields.repetition_penalty,
-        defaults.repetition_penalty,
-        1.0,
-        0.0,
-        100.0,
-    )
-    if value == 0.0:
-        raise _fault("repetition_penalty", "must be greater than 0")
-    return value
 
 
 def _top_k(given: int | None, model: int | None) -> int:

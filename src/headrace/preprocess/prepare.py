@@ -101,7 +101,13 @@ class Preparer:
 
         Special tokens in messages are text; only the template's own are special.
         """
-        text, mark = self._render(request)
+        try:
+            text, mark = self._render(request)
+        except RecursionError:
+            raise BadRequestError(
+                "'messages', 'tools' or 'chat_template_kwargs' are nested too deeply.",
+                param="messages",
+            ) from None
         if mark is None:
             ids = self.tokenizer.encode(text, add_special=False)
         else:
@@ -158,9 +164,16 @@ class Preparer:
 
     def _fit(self, name: str, ids: list[int], max_tokens: int | None) -> list[int]:
         """A prompt that leaves room for at least one token; cut at its start if the operator wants."""
-        context = self.info.max_context
+        context, vocab_size = self.info.max_context, self.info.vocab_size
         if not ids:
             raise BadRequestError(f"'{name}' is empty.", param=name)
+        # Tokenizers of fine-tuned models may know more tokens than the model has embeddings for.
+        if max(ids) >= vocab_size:
+            raise BadRequestError(
+                f"'{name}' holds a token of the tokenizer (id {max(ids)}) that the model, which has "
+                f"{vocab_size} tokens, does not know.",
+                param=name,
+            )
         if len(ids) < context:
             return ids
         if self._config.long_prompt is LongPrompt.REJECT:
@@ -238,21 +251,6 @@ class Preparer:
                 f"'{name}' holds {len(prior)} tokens already, and at most {max_tokens} may be made.",
                 param=name,
             )
-
-
-def size_of(request: ChatRequest | CompletionRequest) -> int:
-    """About how much work preparing takes, in characters."""
-    if isinstance(request, ChatRequest):
-        # A message costs about as much as 64 characters, tools as much as their text.
-        return sum(map(_message_size, request.messages)) + len(request.tools or ()) * 4096
-    return sum(len(prompt) for prompt in request.prompts())
-
-
-def _message_size(message: Any) -> int:
-    content = message.content or ""
-    if isinstance(content, str):
-        return 64 + len(content)
-    return 64 + sum(64 + len(getattr(part, "text", "")) for part in content)
 
 
 def _chat_logprobs(request: ChatRequest) -> int | None:

@@ -16,7 +16,7 @@ from headrace.core.errors import OverloadedError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Characters that are prepared on the loop: a few tenths of a millisecond, less than one engine step.
+#: Bytes of a request that are prepared on the loop: a few tenths of a millisecond, less than one step.
 INLINE_SIZE: Final = 2048
 
 
@@ -37,7 +37,7 @@ class Workers:
     async def run(
         self, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """The function's result; on this thread where `size`, in characters, is small.
+        """The function's result; on this thread where `size`, the bytes that it works on, is small.
 
         Raises OverloadedError when too many calls wait already, and whatever the function raises. A
         caller that is cancelled leaves at once; its call is dropped if it has not begun.

@@ -34,7 +34,6 @@ class ServedModel:
         self.request_metrics = RequestRecorder(Metrics(), "", clock)
         self.preparer: Preparer | None = None
         """Set once the model is known."""
-        self._num_restarts = 0
 
     def name_metrics(self, info: ModelInfo, phases: dict[str, float]) -> None:
         """The model is loaded for the first time: its metrics begin."""
@@ -44,10 +43,15 @@ class ServedModel:
 
     def on_update(self, update: Update) -> None:
         """For EngineClient."""
-        if self.client.num_restarts != self._num_restarts:
-            self._num_restarts = self.client.num_restarts
-            self.engine_metrics.restarted()
         self.engine_metrics.record(update.stats, update.steps)
+
+    def restarted(self, info: ModelInfo) -> None:
+        """The engine process was started again: what its predecessor ran and held is gone.
+
+        Told at once, and not with the first step: a router that believes in the old load sends nothing.
+        """
+        self.engine_metrics.restarted()
+        self.engine_metrics.became_ready(info, info.phases)
 
     @property
     def info(self) -> ModelInfo | None:

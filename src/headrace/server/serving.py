@@ -16,7 +16,7 @@ from uvicorn.config import Config
 from headrace import __version__
 from headrace.config.root import ServeConfig
 from headrace.core.clock import Clock
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import HeadraceError, InternalError
 from headrace.core.model_info import ModelInfo
 from headrace.engine.client import EngineClient, EngineStartError
 from headrace.engine.launch import EngineProcess, LaunchSpec, launch
@@ -114,6 +114,7 @@ class Serving:
     def _on_ready(self, info: ModelInfo) -> None:
         # A restarted engine may have fitted another context: requests are checked against that.
         if self._model.preparer is not None:
+            self._model.restarted(info)
             self._replica.bind(self._model, self._text.preparer(info))
 
     async def _become_ready(self, sock: socket.socket) -> None:
@@ -121,11 +122,15 @@ class Serving:
             info = await self._model.client.wait_ready()
             await self._text.load(info)
         except HeadraceError as error:
-            if isinstance(error, EngineStartError):
-                log.debug("%s", error.failed.details)
-            self._error = error
-            self._http.should_exit = True
+            self._fail_start(error)
             return
+        except Exception as error:
+            # Nobody waits for this task: what is not told here would leave a server that never loads.
+            log.exception("The tokenizer could not be loaded")
+            reason = f"{type(error).__name__}: {error}"
+            self._fail_start(InternalError(f"The tokenizer could not be loaded: {reason}."))
+            return
+        info = self._model.info or info  # another one if the engine was restarted meanwhile
         # What exists now lives as long as the process: keep the collector away from it.
         gc.collect()
         gc.freeze()
@@ -135,6 +140,13 @@ class Serving:
         for line in info.lines:
             log.info("%s", line)
         log.info("%s", ready_line(info, phases, url_of(sock)))
+
+    def _fail_start(self, error: HeadraceError) -> None:
+        """End the server with this error."""
+        if isinstance(error, EngineStartError):
+            log.debug("%s", error.failed.details)
+        self._error = error
+        self._http.should_exit = True
 
     # -- end --------------------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from headrace.config.root import ServeConfig
 from headrace.core.clock import Clock
-from headrace.core.errors import ConfigError
 from headrace.core.model_info import ModelInfo
 from headrace.preprocess.generation_config import SamplingDefaults, read_sampling_defaults
+from headrace.preprocess.load import read_template
 from headrace.preprocess.prepare import Preparer
 from headrace.preprocess.tokenizer import Tokenizer, load_tokenizer
 
@@ -68,7 +68,8 @@ class TextFront:
         path = find()
         tokenizer = load_tokenizer(path)
         self._defaults = read_sampling_defaults(path)
-        self._chat_template = _read_template(self._config.engine.model.chat_template)
+        template = self._config.engine.model.chat_template
+        self._chat_template = None if template is None else read_template(template)
         self._path, self._tokenizer = path, tokenizer
 
 
@@ -78,12 +79,3 @@ def _locate(source: str) -> Path:
     from headrace.modeling.weights.sources import resolve
 
     return resolve(source, progress=False)
-
-
-def _read_template(path: str | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"The chat template '{path}' cannot be read: {error}.") from None

@@ -131,6 +131,10 @@ def test_an_engine_crash_is_told_and_mended(tmp_path):
         refused = httpx.post(f"{server.url}/v1/completions", json=ENDLESS)
         assert refused.status_code == 503
         until(lambda: ready_status(server) == 200)
+        # Before it has made a step: nobody would send one to a server that looks full.
+        report = load(server)
+        assert (report["num_running"], report["kv_blocks_used"]) == (0, 0)
+        assert report["kv_blocks_total"] == 1000
         body = {"prompt": "a", "max_tokens": 2}
         assert httpx.post(f"{server.url}/v1/completions", json=body).status_code == 200
         metrics = httpx.get(f"{server.url}/metrics").text
@@ -181,6 +185,15 @@ def test_a_start_that_fails_ends_with_the_root_cause(tmp_path):
     ) as server:
         assert server.wait() == 2
     assert server.lines[-1].endswith("failed in phase 'build': This file holds no model.")
+
+
+def test_a_tokenizer_that_surprises_its_reader_ends_the_start_too(tmp_path):
+    server = FakeServer(tmp_path, wait=False, engine={"start": 0.3})
+    path = tmp_path / "tokenizer" / "tokenizer_config.json"
+    path.write_text('{"added_tokens_decoder": {"x": {}}}')
+    with server:
+        assert server.wait() != 0
+        assert "tokenizer could not be loaded" in server.lines[-1]
 
 
 def test_a_port_that_is_taken_names_its_holder(tmp_path, server):

@@ -133,6 +133,7 @@ def test_the_sandbox_holds(source):
         "{{ 10000000000 * 'a' }}",
         "{{ [0] * 10000000000 }}",
         "{{ 9 ** 9 ** 9 ** 9 }}",
+        "{{ ('x' * 1000000) * ('y' * 1000000) }}",
         "{% for i in range(99999999999999999999999) %}{% endfor %}",
         "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
         "{% for i in range(900) %}{% for j in range(900) %}{{ 'a' * 900 }}{% endfor %}{% endfor %}",

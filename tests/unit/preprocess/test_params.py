@@ -63,6 +63,7 @@ def test_everything_that_is_asked_for_arrives():
         ({"presence_penalty": 2.1}, "presence_penalty"),
         ({"frequency_penalty": -2.1}, "frequency_penalty"),
         ({"repetition_penalty": 0.0}, "repetition_penalty"),
+        ({"repetition_penalty": 1e-40}, "repetition_penalty"),
         ({"repetition_penalty": -1.0}, "repetition_penalty"),
         ({"logit_bias": {"foo": 1}}, "logit_bias.foo"),
         ({"logit_bias": {"-1": 1}}, "logit_bias.-1"),

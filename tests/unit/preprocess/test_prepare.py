@@ -17,7 +17,7 @@ from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request
 from headrace.preprocess.generation_config import SamplingDefaults
 from headrace.preprocess.load import load_preparer
-from headrace.preprocess.prepare import Arrival, Preparer, size_of
+from headrace.preprocess.prepare import Arrival, Preparer
 
 ARRIVAL = Arrival(request_id="r", time=1000.0)
 TRUSTED = Arrival(request_id="r", time=1000.0, is_trusted=True)
@@ -290,14 +290,24 @@ def test_the_model_s_defaults_are_used():
     assert request.params.temperature == 0.3
 
 
-def test_sizes_grow_with_the_work():
-    assert size_of(completion("a" * 5000)) == 5000
-    assert size_of(completion([[1] * 50, [2] * 60])) == 110
-    assert size_of(chat("a" * 100, "b")) == 64 * 2 + 101
-    assert size_of(chat(*["a"] * 100)) > 2048
-    many = [{"type": "text", "text": "x" * 99}] * 50
-    request = msgspec.convert({"messages": [{"role": "user", "content": many}]}, ChatRequest)
-    assert size_of(request) > 50 * 99
+def test_a_text_whose_tokens_the_model_lacks_is_refused_before_the_engine_sees_them():
+    prepare = preparer(info=model_info(vocab_size=270))
+    assert prepare.completion(completion("abc"), ARRIVAL)
+    for asked in (completion("a<tool>"), completion("ing")):
+        with pytest.raises(BadRequestError, match=r"'prompt'.* 270 tokens") as caught:
+            prepare.completion(asked, ARRIVAL)
+        assert caught.value.param == "prompt"
+    with pytest.raises(BadRequestError, match="'messages'"):
+        prepare.chat(chat("<tool>"), ARRIVAL)
+
+
+@pytest.mark.parametrize("field", ["chat_template_kwargs", "tools"])
+def test_deep_nesting_is_the_client_s_fault(field):
+    nested = "[" * 700 + "]" * 700
+    value = f'{{"a": {nested}}}' if field == "chat_template_kwargs" else f'[{{"a": {nested}}}]'
+    body = f'{{"messages": [{{"role": "user", "content": "x"}}], "{field}": {value}}}'
+    with pytest.raises(BadRequestError):
+        preparer().chat(decode(body.encode(), ChatRequest), ARRIVAL)
 
 
 @pytest.mark.parametrize("content", [None, "{% if %}", b"\xff"])

@@ -1,7 +1,6 @@
 """`POST /v1/chat/completions`."""
 
 from headrace.api.chat import ChatRequest
-from headrace.preprocess.prepare import size_of
 from headrace.server.asgi import App
 from headrace.server.exchange import Plan
 from headrace.server.generation import (
@@ -27,7 +26,7 @@ async def prepare(call: Call) -> tuple[ServedModel, Plan]:
     model = call.replica.find(wire.model)
     preparer = preparer_of(model)
     arrival = call.arrival("chatcmpl")
-    request = await call.replica.workers.run(size_of(wire), preparer.chat, wire, arrival)
+    request = await call.replica.workers.run(len(call.body), preparer.chat, wire, arrival)
     plan = Plan(
         requests=(request,),
         shape=ChatShape(head_of(call, wire, preparer, arrival), wire, preparer.tokenizer),
