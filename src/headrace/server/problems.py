@@ -73,6 +73,8 @@ def answer_to(error: Exception) -> Answer:
 
 def error_named(kind: str | None, message: str) -> HeadraceError:
     """The exception that an engine's event names (`TokenEvent.error_kind`)."""
+    if kind == "PromptTooLongError":  # its own constructor wants numbers, which are in the message
+        return errors.BadRequestError(message, code="context_length_exceeded")
     found = getattr(errors, kind or "", None)
     simple = (
         errors.BadRequestError,

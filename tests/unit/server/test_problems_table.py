@@ -49,6 +49,12 @@ def test_errors_named_by_the_engine_come_back_as_themselves(kind):
     assert type(error_named(kind, "why")) is getattr(errors, kind)
 
 
-@pytest.mark.parametrize("kind", [None, "", "SystemExit", "PromptTooLongError", "annotations"])
+def test_a_prompt_that_only_the_engine_finds_too_long_is_still_the_client_s_fault():
+    answer = answer_to(error_named("PromptTooLongError", "10 tokens, 5 fit"))
+    assert (answer.status, answer.problem.code) == (400, "context_length_exceeded")
+    assert answer.problem.message == "10 tokens, 5 fit"
+
+
+@pytest.mark.parametrize("kind", [None, "", "SystemExit", "ModelNotFoundError", "annotations"])
 def test_other_names_are_internal_errors(kind):
     assert type(error_named(kind, "why")) is errors.InternalError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.core.clock import Clock
 from headrace.core.errors import KernelError
-from headrace.core.step import RowResult, StepPlan, StepResult, StepTimes
+from headrace.core.step import OutputKind, RowResult, StepPlan, StepResult, StepTimes
 from headrace.engine.executor.inputs import InputBuilder
 from headrace.engine.executor.sampler import Sampler
 from headrace.engine.executor.slots import SlotTable
@@ -76,6 +76,10 @@ class ModelExecutor:
     def _apply(self, plan: StepPlan) -> None:
         if plan.block_loads or plan.block_stores:
             raise KernelError("This executor has no tier below its KV cache.")
+        if any(start.adapter_index for start in plan.starts):
+            raise KernelError("This executor has no adapters.")
+        if any(row.output is OutputKind.POOL for row in plan.rows):
+            raise KernelError("This executor gives no pooled states.")
         for slot in plan.ended_slots:
             self._table.end(slot)
         for start in plan.starts:

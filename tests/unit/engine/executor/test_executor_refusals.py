@@ -1,0 +1,48 @@
+"""What a plan may ask for and this executor cannot do is refused, never done wrongly."""
+
+import pytest
+from tests.support.fake_clock import FakeClock
+
+from headrace.core.errors import KernelError
+from headrace.core.sampling import SamplingParams
+from headrace.core.step import BlockTransfer, OutputKind, PlanRow, SequenceStart, StepPlan
+from headrace.engine.executor.executor import ExecutorParts, ModelExecutor
+from headrace.kernels.ops import DType, KVLayout, Rows, StepLimits
+from headrace.kernels.shapes import ShapeBackend
+
+
+@pytest.fixture
+def executor():
+    backend = ShapeBackend()
+    cache = backend.create_kv_cache(KVLayout(1, 1, 16, 16, DType.F16, (0,), (4,)))
+    recorder = backend.recorder(StepLimits(8, 2), cache)
+    logits = recorder.buffer(Rows.OUTPUTS, 32)
+    parts = ExecutorParts(backend, recorder.finish(), logits, cache)
+    return ModelExecutor(parts, FakeClock(), max_num_seqs=2, max_tokens=8, max_context=32)
+
+
+def start(**fields):
+    return SequenceStart(0, SamplingParams(), (), [1, 2], 2, 0, **fields)
+
+
+def row(output=OutputKind.SAMPLE):
+    return PlanRow(0, 0, 2, [1, 2], output)
+
+
+def test_a_plain_plan_runs(executor):
+    result = executor.execute(StepPlan(step_id=1, rows=(row(),), starts=(start(),)))
+    assert [len(r.token_ids) for r in result.rows] == [1]
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        (StepPlan(step_id=1, rows=(row(),), starts=(start(adapter_index=1),)), "adapters"),
+        (StepPlan(step_id=1, rows=(row(OutputKind.POOL),), starts=(start(),)), "pooled"),
+        (StepPlan(step_id=1, rows=(row(),), block_loads=(BlockTransfer(0, 1, b"k"),)), "tier"),
+        (StepPlan(step_id=1, rows=(row(),), block_stores=(BlockTransfer(0, 1, b"k"),)), "tier"),
+    ],
+)
+def test_what_it_has_not_is_a_kernel_error(executor, plan, sentence):
+    with pytest.raises(KernelError, match=sentence):
+        executor.execute(plan)
