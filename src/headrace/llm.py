@@ -82,6 +82,7 @@ class LLM:
             chat_template=config.model.chat_template,
         )
         self._ids = count()
+        self._boxes: dict[str, list[TokenEvent]] = {}  # events that open streams have not read
 
     def generate(
         self, prompts: str | Sequence[str] | Sequence[list[int]], **params: Any
@@ -112,17 +113,18 @@ class LLM:
         """Pieces of the answer to one prompt, as they are made. Leaving the loop cancels the rest."""
         request, options = self._completion(prompt, params)
         responder = Responder(request, self._preparer.tokenizer, options)
-        events = self._engine.add(request)
+        box = self._boxes[request.request_id] = self._engine.add(request)
         try:
             while True:
-                for event in events:
-                    outcome = self._push(responder, event)
-                    if outcome is not None:
-                        yield outcome
+                while box:
+                    delta = self._push(responder, box.pop(0))
+                    if delta is not None:
+                        yield delta
                 if responder.is_done:
                     return
-                events = self._engine.step()
+                self._step()
         finally:
+            del self._boxes[request.request_id]
             self._engine.cancel(request.request_id)
 
     def close(self) -> None:
@@ -144,11 +146,13 @@ class LLM:
         self, prompt: str | list[int], params: Mapping[str, Any]
     ) -> tuple[Request, TextOptions]:
         wire = _wire(CompletionRequest, {"prompt": prompt, **params})
-        return self._preparer.completion(wire, self._arrival())[0], _options(wire)
+        options = _options(wire, stands_alone=False)
+        return self._preparer.completion(wire, self._arrival())[0], options
 
     def _chat(self, messages: Any, params: Mapping[str, Any]) -> tuple[Request, TextOptions]:
         wire = _wire(ChatRequest, {"messages": list(messages), **params})
-        return self._preparer.chat(wire, self._arrival()), _options(wire)
+        options = _options(wire, stands_alone=not wire.continue_final_message)
+        return self._preparer.chat(wire, self._arrival()), options
 
     def _arrival(self) -> Arrival:
         # Whoever runs the engine in its own process may continue answers and choose salts.
@@ -166,8 +170,8 @@ class LLM:
             for request in requests:
                 for event in self._engine.add(request):
                     self._push(responders[event.request_id], event)
-            while self._engine.has_work():
-                for event in self._engine.step():
+            while not all(responder.is_done for responder in responders.values()):
+                for event in self._step():
                     if event.request_id in responders:
                         self._push(responders[event.request_id], event)
         except BaseException:
@@ -175,6 +179,24 @@ class LLM:
                 self._engine.cancel(request.request_id)
             raise
         return [_completion(responder) for responder in responders.values()]
+
+    def _step(self) -> list[TokenEvent]:
+        """Events of one step, but for those of open streams, which find them in their boxes."""
+        try:
+            events = self._engine.step()
+        except BaseException as error:
+            # What was in flight is lost. Ended properly, the engine is good for the next call.
+            reason = f"A step of the engine failed: {type(error).__name__}."
+            self._sort(self._engine.fail_all(reason))
+            raise
+        self._engine.take_kv_events()  # nobody here wants them
+        return self._sort(events)
+
+    def _sort(self, events: list[TokenEvent]) -> list[TokenEvent]:
+        others: list[TokenEvent] = []
+        for event in events:
+            self._boxes.get(event.request_id, others).append(event)
+        return others
 
     def _push(self, responder: Responder, event: TokenEvent) -> Delta | None:
         outcome = responder.push(event)
@@ -212,8 +234,9 @@ def _wire(kind: type[WireRequest], values: dict[str, Any]) -> WireRequest:
     return wire
 
 
-def _options(wire: ChatRequest | CompletionRequest) -> TextOptions:
+def _options(wire: ChatRequest | CompletionRequest, *, stands_alone: bool) -> TextOptions:
     return TextOptions(
+        strips_space=stands_alone,
         include_stop=bool(wire.include_stop_str_in_output),
         skip_special=wire.skip_special_tokens is not False,
     )
