@@ -167,7 +167,9 @@ class KVLedger:
         """A sequence that shares every block of the source's first `num_tokens` positions.
 
         Its last shared position is recomputed, for the logits; the block that it lies in is copied
-        when it is written. None when the source gave back what is needed, or room is short.
+        when the fork writes it. The source goes on in place: it writes only positions that it has not
+        committed, and no fork reads those. None when the source gave back what is needed, or room is
+        short.
         """
         size = self.block_size
         last = num_tokens - 1
@@ -189,7 +191,7 @@ class KVLedger:
         blocks = SequenceBlocks(tables, chain, size)
         blocks.num_committed = blocks.num_cached = last
         blocks.num_published = min(source.num_published, last // size)
-        blocks.may_share_writes = source.may_share_writes = True
+        blocks.may_share_writes = True
         self._begin(blocks, num_tokens)
         for group in range(len(tables)):
             self._promises.give(blocks, group, 1)  # the copy

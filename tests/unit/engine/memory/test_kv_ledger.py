@@ -129,16 +129,16 @@ def test_fork_shares_every_block_and_copies_the_one_that_is_written():
     ledger.check_integrity()
 
 
-def test_the_parent_copies_when_it_writes_first():
-    ledger = make()
-    parent = start(ledger, [1, 2])
+def test_the_source_goes_on_in_place_where_no_fork_reads():
+    ledger = make((2,))
+    parent = start(ledger, [1, 2, 3])
     compute(ledger, parent, [1, 2])
     child = ledger.fork(parent, 2)
     assert child is not None
-    shared = child.tables[0][0]
-    assert ledger.reserve(parent, 2, 3) == 1
-    assert ledger.take_copies() == [BlockCopy(0, shared, parent.tables[0][0])]
-    assert child.tables[0][0] == shared
+    assert ledger.reserve(parent, 2, 3) == 1  # its prompt was promised; it needs no block for it
+    assert ledger.take_copies() == []
+    assert ledger.reserve(child, 1, 2) == 1
+    assert ledger.take_copies() == [BlockCopy(0, parent.tables[0][0], child.tables[0][0])]
 
 
 def test_a_published_block_is_never_written():
