@@ -1,0 +1,31 @@
+// A few lines instead of a test framework: CHECK counts and reports, main returns whether anything
+// failed.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <random>
+
+namespace headrace::tests {
+
+inline int failures = 0;
+inline int64_t checks = 0;
+
+#define CHECK(condition, ...)                                     \
+  do {                                                            \
+    ++headrace::tests::checks;                                    \
+    if (!(condition)) {                                           \
+      ++headrace::tests::failures;                                \
+      std::printf("%s:%d: %s: ", __FILE__, __LINE__, #condition); \
+      std::printf(__VA_ARGS__);                                   \
+      std::printf("\n");                                          \
+    }                                                             \
+  } while (false)
+
+void test_pool();
+void test_linear();
+void test_program();
+void test_attention();
+void test_sampling();
+
+}  // namespace headrace::tests
