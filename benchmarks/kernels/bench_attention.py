@@ -15,7 +15,7 @@ import numpy as np
 from headrace.kernels import topology
 from headrace.kernels.cpu.backend import CpuBackend
 from headrace.kernels.dispatch import ISAS
-from headrace.kernels.ops import DType, KVLayout, Rows, StepInputs, StepLimits
+from headrace.kernels.values import DType, KVLayout, Rows, StepInputs, StepLimits
 
 
 @dataclass(frozen=True)

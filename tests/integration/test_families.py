@@ -14,7 +14,8 @@ from tests.support.model_run import ModelRun, Step, chunked, decode, whole
 
 from headrace.kernels.dispatch import create_backend
 from headrace.kernels.formats import WeightFormat
-from headrace.kernels.ops import Backend, DType
+from headrace.kernels.ops import Backend
+from headrace.kernels.values import DType
 from headrace.modeling.registry import describe
 from headrace.modeling.weights.checkpoint import open_checkpoint
 from headrace.modeling.weights.load import load_parameters

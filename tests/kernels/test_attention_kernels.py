@@ -14,7 +14,8 @@ from tests.support.op_run import (
     run_ops,
 )
 
-from headrace.kernels.ops import ATTENTION_CHUNK, DType, KVLayout, Rows
+from headrace.kernels.ops import ATTENTION_CHUNK
+from headrace.kernels.values import DType, KVLayout, Rows
 
 isas = pytest.mark.parametrize("isa", ISAS)
 

@@ -11,7 +11,7 @@ from tests.support.op_run import (
     run_ops,
 )
 
-from headrace.kernels.ops import Activation, DType, Rows
+from headrace.kernels.values import Activation, DType, Rows
 
 WIDTHS = [1, 16, 33, 64, 100, 576, 1000]
 DTYPES = list(DType)

@@ -15,8 +15,8 @@ from headrace.core.errors import KernelError
 from headrace.kernels.cpu import _native
 from headrace.kernels.cpu.backend import CpuBackend
 from headrace.kernels.formats import PackedWeight
-from headrace.kernels.ops import Rows, StepLimits
 from headrace.kernels.packing import pack, unpack
+from headrace.kernels.values import Rows, StepLimits
 
 CPU = _native.detect_cpu()
 ISAS = ["generic"] + ["avx2"] * CPU.has_avx2 + ["avx512"] * CPU.has_avx512

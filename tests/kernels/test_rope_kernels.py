@@ -13,7 +13,7 @@ from tests.support.op_run import (
 )
 
 from headrace.core.errors import KernelError
-from headrace.kernels.ops import DType, KVLayout, Rows
+from headrace.kernels.values import DType, KVLayout, Rows
 
 isas = pytest.mark.parametrize("isa", ISAS)
 kv_dtypes = pytest.mark.parametrize("kv_dtype", [DType.F32, DType.F16, DType.BF16])

@@ -6,8 +6,8 @@ from tests.support.op_run import rows_only
 
 from headrace.core.errors import KernelError
 from headrace.kernels.formats import WeightFormat
-from headrace.kernels.ops import Activation, DType, KVLayout, Rows, StepLimits
 from headrace.kernels.shapes import ShapeBackend, WeightShape
+from headrace.kernels.values import Activation, DType, KVLayout, Rows, StepLimits
 
 LAYOUT = KVLayout(2, 2, 16, 16, DType.F16, (0, 1), (5, 3))
 

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from headrace.kernels.cpu.backend import CpuBackend, CpuProgram
 from headrace.kernels.formats import Matrix, QuantizedMatrix, WeightFormat
-from headrace.kernels.ops import Buffer, DType, KVLayout, Rows, StepInputs, StepLimits
+from headrace.kernels.values import Buffer, DType, KVLayout, Rows, StepInputs, StepLimits
 
 #: name -> (format, has mins, offset): what file types make of the formats.
 KINDS = {

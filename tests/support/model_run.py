@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.kernels.ops import Backend, DType, KVCache, KVLayout, StepInputs, StepLimits
+from headrace.kernels.ops import Backend, KVCache
+from headrace.kernels.values import DType, KVLayout, StepInputs, StepLimits
 from headrace.modeling.decoder import Decoder
 from headrace.modeling.spec import ModelSpec
 from headrace.modeling.weights.parameters import LoadedParameter

@@ -9,18 +9,10 @@ from numpy.typing import NDArray
 
 from headrace.kernels.cpu._native import detect_cpu
 from headrace.kernels.cpu.backend import CpuBackend, CpuProgram
-from headrace.kernels.ops import (
-    Buffer,
-    DType,
-    KVCache,
-    KVLayout,
-    Recorder,
-    Rows,
-    StepInputs,
-    StepLimits,
-)
+from headrace.kernels.ops import KVCache, Recorder
 from headrace.kernels.packing import pack
 from headrace.kernels.reference.backend import ReferenceBackend, ReferenceProgram
+from headrace.kernels.values import Buffer, DType, KVLayout, Rows, StepInputs, StepLimits
 
 Float32 = NDArray[np.float32]
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.kernels.ops import SampleBatch
+from headrace.kernels.values import SampleBatch
 
 DEFAULTS = {
     "temperature": 1.0,

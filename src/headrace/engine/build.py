@@ -17,8 +17,9 @@ from headrace.engine.memory.hashing import RootKey
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.scheduler import Scheduler
 from headrace.kernels.dispatch import create_backend
-from headrace.kernels.ops import Backend, DType, KVLayout, StepLimits
+from headrace.kernels.ops import Backend
 from headrace.kernels.topology import available_memory
+from headrace.kernels.values import DType, KVLayout, StepLimits
 from headrace.modeling.decoder import Decoder
 from headrace.modeling.registry import describe
 from headrace.modeling.spec import ModelSpec

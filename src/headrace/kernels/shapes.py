@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
 from headrace.kernels.formats import PackedWeight, WeightFormat
-from headrace.kernels.ops import (
+from headrace.kernels.ops import KVCache, Recorder
+from headrace.kernels.values import (
     Buffer,
     DType,
-    KVCache,
     KVLayout,
-    Recorder,
     Rows,
     SampleBatch,
     SampleOutput,

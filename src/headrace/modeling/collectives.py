@@ -2,7 +2,8 @@
 
 from typing import Protocol
 
-from headrace.kernels.ops import Buffer, Recorder
+from headrace.kernels.ops import Recorder
+from headrace.kernels.values import Buffer
 
 
 class Collectives(Protocol):

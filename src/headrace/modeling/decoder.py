@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.core.errors import KernelError, ModelLoadError
-from headrace.kernels.ops import Backend, Buffer, KVCache, KVLayout, Program, Rows, StepLimits
+from headrace.kernels.ops import Backend, KVCache, Program
+from headrace.kernels.values import Buffer, KVLayout, Rows, StepLimits
 from headrace.modeling.collectives import Collectives, SingleRank
 from headrace.modeling.layers.attention import Attention
 from headrace.modeling.layers.block import Block, Sublayer

@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headrace.core.errors import ModelLoadError
-from headrace.kernels.ops import Activation
+from headrace.kernels.values import Activation
 
 
 class RopeSpec(Struct, frozen=True):

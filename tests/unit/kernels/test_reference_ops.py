@@ -8,11 +8,11 @@ from tests.support.op_run import Batch, rows_only
 
 from headrace.core.errors import KernelError
 from headrace.kernels.formats import QuantizedMatrix, WeightFormat
-from headrace.kernels.ops import DType, KVLayout, Rows, StepLimits
 from headrace.kernels.packing import pack
 from headrace.kernels.reference import attention, linear
 from headrace.kernels.reference.backend import ReferenceBackend
 from headrace.kernels.reference.rounding import quantize_rows, round_to, to_bf16_bits
+from headrace.kernels.values import DType, KVLayout, Rows, StepLimits
 
 
 def quantized(weight_format, num_outputs=5, num_inputs=96, *, has_mins=False, offset=0, seed=0):

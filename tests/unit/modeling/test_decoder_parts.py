@@ -17,8 +17,9 @@ from tests.support.fake_checkpoint import (
 
 from headrace.core.errors import ConfigError, KernelError, ModelLoadError
 from headrace.kernels.formats import WeightFormat
-from headrace.kernels.ops import Buffer, DType, KVLayout, Recorder, StepLimits
+from headrace.kernels.ops import Recorder
 from headrace.kernels.shapes import ShapeBackend, ShapeProgram, WeightShape
+from headrace.kernels.values import Buffer, DType, KVLayout, StepLimits
 from headrace.modeling.collectives import SingleRank
 from headrace.modeling.decoder import Decoder, RecordedModel
 from headrace.modeling.registry import describe

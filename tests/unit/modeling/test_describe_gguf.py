@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.fake_checkpoint import FakeCheckpoint, gguf_shapes
 
 from headrace.core.errors import ModelLoadError, UnsupportedModelError
-from headrace.kernels.ops import Activation
+from headrace.kernels.values import Activation
 from headrace.modeling.registry import GGUF_FAMILIES, describe
 from headrace.modeling.spec import ModelSpec
 from headrace.modeling.weights.checkpoint import open_checkpoint

@@ -14,8 +14,8 @@ from tests.support.fake_checkpoint import (
 from tests.support.model_run import kv_layout
 
 from headrace.kernels.formats import WeightFormat
-from headrace.kernels.ops import DType, StepLimits
 from headrace.kernels.shapes import ShapeBackend, ShapeProgram
+from headrace.kernels.values import DType, StepLimits
 from headrace.modeling.decoder import Decoder
 from headrace.modeling.registry import describe
 from headrace.modeling.spec import KVGroup, ModelSpec

@@ -10,7 +10,8 @@ from headrace.core.step import OutputKind, RowResult, StepPlan, StepResult, Step
 from headrace.engine.executor.inputs import InputBuilder
 from headrace.engine.executor.sampler import Sampler
 from headrace.engine.executor.slots import SlotTable
-from headrace.kernels.ops import Backend, Buffer, KVCache, Program
+from headrace.kernels.ops import Backend, KVCache, Program
+from headrace.kernels.values import Buffer
 
 
 @dataclass(frozen=True, slots=True)

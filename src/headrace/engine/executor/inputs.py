@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from headrace.core.step import OutputKind, PlanRow, StepPlan
 from headrace.engine.executor.slots import SlotTable
-from headrace.kernels.ops import StepInputs
+from headrace.kernels.values import StepInputs
 
 
 @dataclass(slots=True)

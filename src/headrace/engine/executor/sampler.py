@@ -7,7 +7,8 @@ from headrace.core.events import TokenLogprobs
 from headrace.core.step import OutputKind, PlanRow, RowResult, StepPlan
 from headrace.engine.executor.inputs import OutputRows
 from headrace.engine.executor.slots import SlotTable
-from headrace.kernels.ops import Backend, SampleBatch, SampleOutput
+from headrace.kernels.ops import Backend
+from headrace.kernels.values import SampleBatch, SampleOutput
 
 _NOT_FINITE = "The model produced logits that are not finite."
 

@@ -10,13 +10,12 @@ from headrace.core.errors import KernelError
 from headrace.kernels.cpu import _native
 from headrace.kernels.cpu.sample import sample
 from headrace.kernels.formats import PackedWeight, WeightFormat
-from headrace.kernels.ops import (
+from headrace.kernels.ops import KVCache, Recorder
+from headrace.kernels.values import (
     Activation,
     Buffer,
     DType,
-    KVCache,
     KVLayout,
-    Recorder,
     Rows,
     SampleBatch,
     SampleOutput,

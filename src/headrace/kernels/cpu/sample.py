@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.kernels.cpu import _native
-from headrace.kernels.ops import SampleBatch, SampleOutput
+from headrace.kernels.values import SampleBatch, SampleOutput
 
 
 def sample(device: _native.Device, logits: NDArray[np.float32], batch: SampleBatch) -> SampleOutput:

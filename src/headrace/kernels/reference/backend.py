@@ -8,23 +8,22 @@ from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
 from headrace.kernels.formats import Matrix, PackedWeight, WeightFormat
-from headrace.kernels.ops import (
+from headrace.kernels.ops import KVCache, Recorder
+from headrace.kernels.reference import sampling
+from headrace.kernels.reference.inputs import check_inputs
+from headrace.kernels.reference.kv_cache import ReferenceKVCache
+from headrace.kernels.reference.step import ReferenceStep
+from headrace.kernels.reference.weights import ReferenceWeight, load_matrix
+from headrace.kernels.values import (
     Buffer,
     DType,
-    KVCache,
     KVLayout,
-    Recorder,
     Rows,
     SampleBatch,
     SampleOutput,
     StepInputs,
     StepLimits,
 )
-from headrace.kernels.reference import sampling
-from headrace.kernels.reference.inputs import check_inputs
-from headrace.kernels.reference.kv_cache import ReferenceKVCache
-from headrace.kernels.reference.step import ReferenceStep
-from headrace.kernels.reference.weights import ReferenceWeight, load_matrix
 
 Call = tuple[str, Mapping[str, Any]]
 

@@ -6,7 +6,7 @@ Back ends compute in float32; their results lie within a few units in the last p
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.kernels.ops import Activation
+from headrace.kernels.values import Activation
 
 
 def rms_norm(

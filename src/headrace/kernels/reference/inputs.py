@@ -3,7 +3,7 @@
 import numpy as np
 
 from headrace.core.errors import KernelError
-from headrace.kernels.ops import KVLayout, StepInputs, StepLimits
+from headrace.kernels.values import KVLayout, StepInputs, StepLimits
 
 
 def check_inputs(inputs: StepInputs, limits: StepLimits, layout: KVLayout) -> None:

@@ -4,8 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
-from headrace.kernels.ops import DType, KVLayout
 from headrace.kernels.reference.rounding import round_to
+from headrace.kernels.values import DType, KVLayout
 
 
 class ReferenceKVCache:

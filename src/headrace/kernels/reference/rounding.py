@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.kernels.ops import DType
+from headrace.kernels.values import DType
 
 #: Elements of a row that share one Q8 scale.
 Q8_GROUP = 32

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.kernels.ops import SampleBatch, SampleOutput
 from headrace.kernels.reference.noise import gumbel, row_key
+from headrace.kernels.values import SampleBatch, SampleOutput
 
 Float32 = NDArray[np.float32]
 

@@ -4,11 +4,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.kernels.formats import QuantizedMatrix
-from headrace.kernels.ops import Activation, Buffer, DType, Rows, StepInputs
 from headrace.kernels.reference import attention, elementwise, linear
 from headrace.kernels.reference.kv_cache import ReferenceKVCache
 from headrace.kernels.reference.rounding import QuantizedRows, quantize_rows, round_to
 from headrace.kernels.reference.weights import ReferenceWeight
+from headrace.kernels.values import Activation, Buffer, DType, Rows, StepInputs
 
 Float32 = NDArray[np.float32]
 

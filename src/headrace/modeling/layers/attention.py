@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.kernels.ops import Buffer, Rows
+from headrace.kernels.values import Buffer, Rows
 from headrace.modeling.layers.linear import Linear
 from headrace.modeling.layers.recording import Recording
 from headrace.modeling.spec import LayerSpec, ModelSpec

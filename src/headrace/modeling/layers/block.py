@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headrace.kernels.ops import Buffer, Rows
+from headrace.kernels.values import Buffer, Rows
 from headrace.modeling.layers.attention import Attention
 from headrace.modeling.layers.linear import Linear
 from headrace.modeling.layers.mlp import MLP

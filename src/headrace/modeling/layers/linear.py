@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import ModelLoadError
-from headrace.kernels.ops import Backend, Buffer, DType
+from headrace.kernels.ops import Backend
+from headrace.kernels.values import Buffer, DType
 from headrace.modeling.layers.recording import Recording
 from headrace.modeling.weights.parameters import PackedPart
 

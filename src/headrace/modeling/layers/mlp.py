@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headrace.kernels.ops import Buffer
+from headrace.kernels.values import Buffer
 from headrace.modeling.layers.linear import Linear
 from headrace.modeling.layers.recording import Recording
 from headrace.modeling.spec import ModelSpec

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.kernels.ops import Buffer, DType
+from headrace.kernels.values import Buffer, DType
 from headrace.modeling.layers.recording import Recording
 
 

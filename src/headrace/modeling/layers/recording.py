@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from headrace.kernels.ops import Buffer, DType, Recorder, Rows
+from headrace.kernels.ops import Recorder
+from headrace.kernels.values import Buffer, DType, Rows
 from headrace.modeling.collectives import Collectives
 from headrace.modeling.sharding import Shard
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from headrace.core.errors import ModelLoadError, UnsupportedModelError
-from headrace.kernels.ops import Activation
+from headrace.kernels.values import Activation
 from headrace.modeling.facts import Facts
 from headrace.modeling.models.rope_config import rope_from_config
 from headrace.modeling.spec import LayerSpec, ModelSpec

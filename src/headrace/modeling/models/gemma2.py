@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from msgspec.structs import replace as with_values
 
-from headrace.kernels.ops import Activation
+from headrace.kernels.values import Activation
 from headrace.modeling.facts import Facts
 from headrace.modeling.models import config_json, gguf_metadata
 from headrace.modeling.models.family import Family

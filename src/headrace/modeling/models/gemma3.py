@@ -5,7 +5,7 @@ import math
 from msgspec.structs import replace
 
 from headrace.core.errors import UnsupportedModelError
-from headrace.kernels.ops import Activation
+from headrace.kernels.values import Activation
 from headrace.modeling.facts import Facts
 from headrace.modeling.models import config_json, gemma2, gguf_metadata
 from headrace.modeling.models.family import Family

@@ -7,8 +7,8 @@ from headrace.core.errors import KernelError
 from headrace.core.sampling import SamplingParams
 from headrace.core.step import BlockTransfer, OutputKind, PlanRow, SequenceStart, StepPlan
 from headrace.engine.executor.executor import ExecutorParts, ModelExecutor
-from headrace.kernels.ops import DType, KVLayout, Rows, StepLimits
 from headrace.kernels.shapes import ShapeBackend
+from headrace.kernels.values import DType, KVLayout, Rows, StepLimits
 
 
 @pytest.fixture
