@@ -1,5 +1,7 @@
 """From checkpoint to packed parameters: every transform, joining, errors, and the cache's key."""
 
+import copy
+
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -152,6 +154,35 @@ def test_the_digest_names_content_and_quantisation(checkpoint, tmp_path):
 def test_one_sentence_for_what_does_not_fit(checkpoint, spec, message):
     with pytest.raises(ModelLoadError, match=message):
         load_parameters(checkpoint, [spec])
+
+
+@pytest.fixture
+def endless(checkpoint, tmp_path):
+    """The checkpoint, with a weight file whose digest takes longer than any test may."""
+    file = tmp_path / "endless.safetensors"
+    with file.open("wb") as opened:
+        opened.truncate(1 << 40)
+    longer = copy.copy(checkpoint)
+    longer.files = (file,)
+    return longer
+
+
+@pytest.mark.parametrize("has_cache", [True, False])
+def test_an_error_does_not_wait_for_the_digest(endless, tmp_path, monkeypatch, has_cache):
+    monkeypatch.setattr("headrace.modeling.weights.load.has_room", lambda *_: True)
+    cache = tmp_path / "cache" if has_cache else None
+    with pytest.raises(ModelLoadError, match="lacks the tensor 'none'"):
+        load_parameters(endless, [linear(Source("none"))], cache=cache)
+
+
+@pytest.mark.parametrize("has_cache", [True, False])
+def test_a_file_that_cannot_be_read_is_a_load_error(checkpoint, tmp_path, has_cache):
+    broken = copy.copy(checkpoint)
+    broken.files = (tmp_path,)  # a directory opens as no file does
+    cache = tmp_path / "cache" if has_cache else None
+    with pytest.raises(ModelLoadError, match="cannot be read: Is a directory"):
+        load_parameters(broken, [linear(Source("q"))], cache=cache)
+    assert list(tmp_path.glob("cache/*")) == []
 
 
 def test_weights_that_are_not_finite_cannot_be_quantised(checkpoint):

@@ -78,7 +78,7 @@ def test_the_second_start_maps_what_the_first_one_packed(model, cache, monkeypat
         raise AssertionError("a cached start must convert nothing and read no weight file")
 
     monkeypatch.setattr("headrace.modeling.weights.convert.Converter.convert", fail)
-    monkeypatch.setattr("headrace.modeling.weights.load.content_digest", fail)
+    monkeypatch.setattr("headrace.modeling.weights.digest.ContentDigest.__enter__", fail)
     second = load(model, cache)
     assert second.is_mapped
     assert_same(second, in_memory)

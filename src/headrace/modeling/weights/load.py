@@ -1,13 +1,12 @@
 """Weights into the form that kernels read: from the packed cache, or converted and put there."""
 
-import hashlib
 import logging
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from headrace.modeling.weights.checkpoint import Checkpoint
 from headrace.modeling.weights.convert import Converter
+from headrace.modeling.weights.digest import ContentDigest
 from headrace.modeling.weights.loaded import LoadedWeights
 from headrace.modeling.weights.packed_cache import CacheKey, EntryWriter, has_room, read_entry
 from headrace.modeling.weights.parameters import LoadedParameter, PackedPart, ParameterSpec
@@ -30,32 +29,22 @@ def load_parameters(
     For a tensor-parallel rank, `specs` name the rows that it holds (`modeling/sharding.py`).
     `quantize` (int8 or int4) applies to float matrices. `isa` is part of the cache key. A cache that
     cannot be written costs a warning, never the start. Raises ModelLoadError for tensors that are
-    missing, of a wrong shape or type, or not finite.
+    missing, of a wrong shape or type, or not finite, and for files that cannot be read.
     """
     converter = Converter(checkpoint, quantize)
-    with ThreadPoolExecutor(1, "weights-digest") as pool:
-        if cache is None:
-            digest = pool.submit(content_digest, checkpoint.files, quantize)
+    if cache is None:
+        with ContentDigest(checkpoint.files, quantize) as digest:
             return _in_memory(converter, specs, digest)
-        key = CacheKey.of(checkpoint, specs, isa=isa, quantize=quantize)
-        found = read_entry(cache, key)
-        if found is not None:
-            return found
-        digest = pool.submit(content_digest, checkpoint.files, quantize)
+    key = CacheKey.of(checkpoint, specs, isa=isa, quantize=quantize)
+    found = read_entry(cache, key)
+    if found is not None:
+        return found
+    with ContentDigest(checkpoint.files, quantize) as digest:
         return _through_cache(converter, specs, digest, cache, key)
 
 
-def content_digest(files: Sequence[Path], quantize: str | None) -> str:
-    """Hex sha256 over the content of the weight files and the option that changes them."""
-    total = hashlib.sha256(f"headrace weights 1 {quantize or 'as stored'}".encode())
-    for path in files:
-        with path.open("rb") as file:
-            total.update(hashlib.file_digest(file, "sha256").digest())
-    return total.hexdigest()
-
-
 def _in_memory(
-    converter: Converter, specs: Sequence[ParameterSpec], digest: "Future[str]"
+    converter: Converter, specs: Sequence[ParameterSpec], digest: ContentDigest
 ) -> LoadedWeights:
     parameters = dict(converter.convert(specs))
     return LoadedWeights(parameters, digest.result(), is_mapped=False)
@@ -64,7 +53,7 @@ def _in_memory(
 def _through_cache(
     converter: Converter,
     specs: Sequence[ParameterSpec],
-    digest: "Future[str]",
+    digest: ContentDigest,
     cache: Path,
     key: CacheKey,
 ) -> LoadedWeights:

@@ -28,7 +28,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.config import env
 from headrace.kernels.formats import PackedWeight, WeightFormat
 from headrace.kernels.packing import LAYOUT_VERSION
 from headrace.modeling.weights.checkpoint import Checkpoint
@@ -109,11 +108,6 @@ class _Table(msgspec.Struct, frozen=True, array_like=True):
     vectors: dict[str, _Array]
     matrices: dict[str, tuple[_Part, ...]]
     order: tuple[str, ...]
-
-
-def default_directory() -> Path:
-    """Where entries lie unless the caller says otherwise."""
-    return env.cache_home() / "packed"
 
 
 # ---- reading -----------------------------------------------------------------------------------
