@@ -134,6 +134,18 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger.release(model.blocks)
 
     @precondition(lambda self: self.models)
+    @rule(data=st.data())
+    def fail(self, data):
+        """A sequence ends because what it read was not finite."""
+        model = data.draw(st.sampled_from(self.models))
+        self.models.remove(model)
+        self.ledger.withdraw(model.blocks)
+        self.ledger.release(model.blocks)
+        if model.chain is not None:
+            match = self.ledger.match(self.ledger.chain(None, model.salt), [*model.tokens, 0])
+            assert match.num_blocks == 0 or not model.blocks.num_published
+
+    @precondition(lambda self: self.models)
     @rule(data=st.data(), first=st.integers(0, 2), count=st.integers(1, 3))
     def drop(self, data, first, count):
         """A KV policy gives up old blocks."""

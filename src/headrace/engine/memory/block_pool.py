@@ -96,6 +96,16 @@ class BlockPool:
             self.cache.forget(block)
             self.free.append(block)
 
+    def withdraw(self, block_hash: bytes) -> None:
+        """Forget a name, whatever state its block is in; an idle block becomes free."""
+        block = self.cache.block_of.get(block_hash)
+        if block is None:
+            return
+        self._forget(block)
+        if self.refs[block] == 0 and block not in self.pending:
+            self.cache.remove(block)
+            self.free.append(block)
+
     def clear_cache(self) -> None:
         """Forget every name, also of held and pending blocks; idle blocks become free."""
         while self.cache.num_idle:

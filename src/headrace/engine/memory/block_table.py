@@ -53,7 +53,8 @@ class SequenceBlocks:
         self.may_share_writes = False
         """The next positions may lie in a block that must be copied first (after a fork)."""
         self.has_dropped = False
-        """The KV policy dropped a block: contents no longer follow from the names, publish nothing."""
+        """Contents no longer follow from the names (the KV policy dropped a block, or some block is in
+        doubt): publish nothing."""
         self.is_open = True
         self.writes: list[tuple[int, int, list[int]]] = []
         """(group, first entry, block ids) that the executor has not been told."""

@@ -11,8 +11,6 @@ plan in flight writes only at positions beyond those, so it never changes what t
 
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from headrace.core.errors import IntegrityError
 from headrace.core.step import BlockCopy
 from headrace.engine.memory.block_pool import BlockPool
@@ -23,20 +21,7 @@ from headrace.engine.memory.integrity import check
 from headrace.engine.memory.matching import PrefixMatch, first_needed, longest_match
 from headrace.engine.memory.promises import Promises, blocks_of
 from headrace.engine.memory.publisher import Publisher
-
-
-class LedgerUsage(Struct, frozen=True, kw_only=True):
-    """Blocks by state, summed over the KV groups, and prefix-cache totals in tokens."""
-
-    total: int
-    free: int
-    held: int
-    cached: int
-    pending: int
-    queried_tokens: int
-    """Tokens of sequences that were opened with the prefix cache on."""
-    hit_tokens: int
-    """Tokens of those that were found."""
+from headrace.engine.memory.usage import LedgerUsage, count
 
 
 class KVLedger:
@@ -130,15 +115,7 @@ class KVLedger:
 
     def usage(self) -> LedgerUsage:
         """Counts now."""
-        return LedgerUsage(
-            total=sum(pool.num_blocks for pool in self._pools),
-            free=sum(len(pool.free) for pool in self._pools),
-            held=sum(pool.num_held for pool in self._pools),
-            cached=sum(pool.cache.num_idle for pool in self._pools),
-            pending=sum(len(pool.pending) for pool in self._pools),
-            queried_tokens=self._queried,
-            hit_tokens=self._hit,
-        )
+        return count(self._pools, queried_tokens=self._queried, hit_tokens=self._hit)
 
     def check_integrity(self) -> None:
         """Raise IntegrityError unless everything adds up. O(blocks)."""
@@ -255,6 +232,22 @@ class KVLedger:
             if any(block != GIVEN_BACK for block in table[first:last]):
                 blocks.has_dropped = True
                 self._release_entries(blocks, group, first, min(last, len(table)))
+
+    def withdraw(self, blocks: SequenceBlocks) -> None:
+        """What this sequence read is not to be trusted (its logits were not finite): no hit leads there.
+
+        Not only what it published itself: the fault may lie in a block that it hit, where it would fail
+        every request that begins alike. Whoever runs on the same beginning publishes nothing more.
+        """
+        chain = blocks.chain
+        if chain is None or not blocks.num_published:
+            return
+        for name in chain.hashes[: blocks.num_published]:
+            for pool in self._pools:
+                pool.withdraw(name)
+        for other in self._open:
+            if other.chain is not None and other.chain.hashes[:1] == chain.hashes[:1]:
+                other.has_dropped = True
 
     def release(self, blocks: SequenceBlocks) -> None:
         """The sequence ended or was preempted.

@@ -224,6 +224,8 @@ class Scheduler:
         sequence = planned.sequence
         sequence.num_in_flight -= 1
         if row.error is not None:
+            if sequence.blocks is not None:
+                self._ledger.withdraw(sequence.blocks)
             return self._end(sequence, FinishReason.ERROR, error=InternalError(row.error))
         if not planned.is_output:
             self._advance(sequence, planned.start + planned.num_tokens)

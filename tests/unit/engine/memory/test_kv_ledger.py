@@ -221,6 +221,51 @@ def test_a_sequence_that_dropped_a_block_publishes_nothing_more():
     assert [len(event.block_hashes) for event in stored] == [2]
 
 
+def test_a_sequence_in_doubt_takes_all_its_names_with_it():
+    ledger = make((16,), record_events=True)
+    tokens = list(range(12))
+    first = start(ledger, tokens)
+    compute(ledger, first, tokens[:8])
+    ledger.release(first)  # idle blocks, with names
+    other = start(ledger, [50] * 8)
+    compute(ledger, other, [50] * 8)
+    (_, kept) = ledger.take_events()
+    second = start(ledger, tokens)
+    same = start(ledger, tokens)
+    assert (second.num_cached, same.num_cached) == (8, 8)
+    compute(ledger, second, tokens)
+    names = list(second.chain.hashes)
+    ledger.withdraw(second)
+    ledger.release(second)
+    ledger.check_integrity()
+    assert start(ledger, tokens).num_cached == 0
+    assert start(ledger, [50] * 9).num_cached == 8
+    assert kept.block_hashes == other.chain.hashes
+    _, removed = ledger.take_events()
+    assert removed == BlockRemoved(names)
+    compute(ledger, same, tokens)  # it runs on what is in doubt
+    assert ledger.take_events() == []
+    assert start(ledger, [*tokens, 1]).num_cached == 0
+    ledger.release(same)
+    ledger.check_integrity()
+
+
+def test_withdrawing_reaches_idle_and_loading_blocks():
+    ledger = make((8, 8), (0, 4))
+    tokens = list(range(12))
+    blocks = start(ledger, tokens)
+    compute(ledger, blocks, tokens)  # the windowed group gave its first block back: it is idle
+    assert blocks.tables[1][0] == -1
+    ledger.withdraw(blocks)
+    assert ledger.usage().cached == 0
+    ledger.check_integrity()
+    load = ledger.start_load(0, blocks.chain.hashes[0])
+    ledger.withdraw(blocks)
+    ledger.finish_load(0, load, is_good=True)
+    assert ledger.usage().cached == 0
+    ledger.check_integrity()
+
+
 def test_releasing_twice_is_an_error():
     ledger = make()
     blocks = start(ledger, [1])

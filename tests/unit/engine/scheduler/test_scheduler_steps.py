@@ -285,6 +285,23 @@ def test_slots_that_a_failed_plan_should_have_ended_are_ended_later():
     run.check_tokens()
 
 
+@pytest.mark.parametrize("num_plans", [1, 2])
+def test_a_row_that_fails_takes_its_cached_beginning_with_it(num_plans):
+    """Chunks without logits are not checked: their blocks are published before the fault shows."""
+    run = EngineRun(SchedulerConfig(max_num_batched_tokens=8, max_uncommitted_plans=num_plans))
+    prompt = tokens(20)
+    run.executor.row_error = lambda plan, row: "not finite" if row.output else None
+    run.add(make_request("a", prompt))
+    run.run()
+    assert run.outputs["a", 0].finish is FinishReason.ERROR
+    run.executor.row_error = None
+    run.add(make_request("b", prompt))
+    run.run()
+    assert run.outputs["b", 0].events[0].num_cached_tokens == 0
+    run.check_empty()
+    run.check_tokens()
+
+
 def test_overlap_plans_the_next_token_before_this_one_is_known():
     run = EngineRun(SchedulerConfig(max_uncommitted_plans=2))
     run.add(make_request("a", [1, 2, 3], max_tokens=4))
