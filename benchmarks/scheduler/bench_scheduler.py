@@ -16,7 +16,7 @@ from headrace.engine.memory.hashing import RootKey
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.scheduler import Scheduler
 
-KEY = RootKey(weights_digest=b"w" * 32, kv_format="f16")
+KEY = RootKey(weights_digest=b"w" * 32, model_digest=b"m" * 32, kv_format="f16")
 
 
 def make_scheduler(windows: tuple[int, ...], *, num_plans: int = 1) -> Scheduler:

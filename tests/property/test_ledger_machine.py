@@ -13,7 +13,7 @@ from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.memory.matching import first_needed
 
 SIZE = 4
-KEY = RootKey(weights_digest=b"w", kv_format="f16")
+KEY = RootKey(weights_digest=b"w", model_digest=b"m", kv_format="f16")
 #: Few tokens and few salts, so that prefixes meet often.
 PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=30)
 SALTS = st.sampled_from([b"", b"tenant"])

@@ -16,7 +16,7 @@ from headrace.engine.scheduler.drafts import DraftSource
 from headrace.engine.scheduler.scheduler import Scheduler
 
 DEFAULT = SchedulerConfig()
-KEY = RootKey(weights_digest=b"w" * 32, kv_format="f16")
+KEY = RootKey(weights_digest=b"w" * 32, model_digest=b"m" * 32, kv_format="f16")
 
 
 def make_request(

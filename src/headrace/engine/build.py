@@ -21,6 +21,7 @@ from headrace.kernels.ops import Backend
 from headrace.kernels.topology import available_memory
 from headrace.kernels.values import DType, KVLayout, StepLimits
 from headrace.modeling.decoder import Decoder
+from headrace.modeling.identity import kv_identity
 from headrace.modeling.registry import describe
 from headrace.modeling.spec import ModelSpec
 from headrace.modeling.weights.checkpoint import Checkpoint, open_checkpoint
@@ -198,6 +199,7 @@ def _ledger(config: EngineConfig, spec: ModelSpec, model: _Model, sizing: Sizing
         tuple(group.window for group in spec.kv_groups()),
         key=RootKey(
             weights_digest=bytes.fromhex(model.weights.digest),
+            model_digest=kv_identity(spec),
             kv_format=_kv_dtype(config.memory).value,
         ),
         prefix_cache=config.memory.prefix_cache,

@@ -1,6 +1,6 @@
 """Names of KV blocks: a hash chain over everything that decides what a block holds.
 
-    root  = H(weights, KV format, block size, adapter, salt)
+    root  = H(weights, model, KV format, block size, adapter, salt)
     block = H(parent block or root, token ids of the block, media that lie in the block)
 
 H is sha256 over typed, length-prefixed fields, so no two different inputs are the same bytes. Equal
@@ -18,6 +18,8 @@ class RootKey(Struct, frozen=True, kw_only=True):
     """What all sequences of one engine share. Any change of the weights is another digest."""
 
     weights_digest: bytes
+    model_digest: bytes
+    """What else decides keys and values: the architecture, with the rope and the windows as served."""
     kv_format: str
     """Type and granularity of stored keys and values, such as `f16` or `int8/token-head`."""
 
@@ -35,8 +37,9 @@ def root_hash(key: RootKey, block_size: int, adapter: str | None, salt: bytes) -
     return sha256(
         b"".join(
             (
-                _field(b"domain", b"headrace/kv/root/1"),
+                _field(b"domain", b"headrace/kv/root/2"),
                 _field(b"weights", key.weights_digest),
+                _field(b"model", key.model_digest),
                 _field(b"format", key.kv_format.encode()),
                 _field(b"block", pack("<Q", block_size)),
                 _field(b"adapter", b"" if adapter is None else b"=" + adapter.encode()),

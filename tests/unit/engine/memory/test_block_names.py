@@ -1,8 +1,10 @@
 """Names of blocks: equal exactly when everything that decides the content is equal."""
 
+from msgspec.structs import replace
+
 from headrace.engine.memory.hashing import HashChain, MediaSpan, RootKey, block_hash, root_hash
 
-KEY = RootKey(weights_digest=b"weights", kv_format="f16")
+KEY = RootKey(weights_digest=b"weights", model_digest=b"model", kv_format="f16")
 
 
 def root(key=KEY, size=16, adapter=None, salt=b""):
@@ -12,18 +14,20 @@ def root(key=KEY, size=16, adapter=None, salt=b""):
 def test_every_field_of_the_root_makes_another_name():
     roots = {
         root(),
-        root(RootKey(weights_digest=b"weights2", kv_format="f16")),
-        root(RootKey(weights_digest=b"weights", kv_format="bf16")),
+        root(replace(KEY, weights_digest=b"weights2")),
+        root(replace(KEY, model_digest=b"model2")),
+        root(replace(KEY, kv_format="bf16")),
         root(size=32),
         root(adapter="a"),
         root(adapter=""),
         root(salt=b"a"),
         # Bytes that move from one field to the next are not the same name.
-        root(RootKey(weights_digest=b"weightsf", kv_format="16")),
+        root(replace(KEY, weights_digest=b"weightsm", model_digest=b"odel")),
+        root(replace(KEY, model_digest=b"modelf", kv_format="16")),
         root(adapter="ab", salt=b"c"),
         root(adapter="a", salt=b"bc"),
     }
-    assert len(roots) == 10
+    assert len(roots) == 12
 
 
 def test_block_depends_on_parent_tokens_and_media():

@@ -14,7 +14,7 @@ from headrace.engine.memory.events import (
 from headrace.engine.memory.hashing import RootKey
 from headrace.engine.memory.ledger import KVLedger
 
-KEY = RootKey(weights_digest=b"w", kv_format="f16")
+KEY = RootKey(weights_digest=b"w", model_digest=b"m", kv_format="f16")
 
 
 def make(num_blocks=(8,), windows=(0,), **options):
