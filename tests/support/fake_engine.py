@@ -244,7 +244,6 @@ def fake_info(config: EngineConfig, options: FakeOptions) -> ModelInfo:
         digest="0123456789abcdef",
         vocab_size=VOCAB_SIZE,
         max_context=config.model.max_context or 2048,
-        eos_token_ids=(EOS_ID,),
         block_size=16,
         num_blocks=1000,
         max_num_seqs=options.max_num_seqs,

@@ -18,7 +18,6 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     vocab_size: int
     max_context: int
     """Tokens of prompt and answer together."""
-    eos_token_ids: tuple[int, ...]
     block_size: int
     num_blocks: int
     kv_bytes: int = 0

@@ -223,7 +223,6 @@ def _info(
         digest=model.weights.digest,
         vocab_size=model.spec.vocab_size,
         max_context=sizing.max_context,
-        eos_token_ids=(),
         block_size=config.memory.block_size,
         num_blocks=sum(sizing.num_blocks),
         kv_bytes=sizing.kv_bytes,

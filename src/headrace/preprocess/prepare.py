@@ -55,7 +55,7 @@ class Preparer:
         self._defaults = defaults
         self._templates = ChatTemplates(tokenizer, chat_template, clock)
         self._draw_seed = draw_seed
-        ends = {*info.eos_token_ids, *tokenizer.facts.eos_token_ids}
+        ends = tokenizer.facts.eos_token_ids
         self._eos_token_ids = tuple(sorted(n for n in ends if 0 <= n < info.vocab_size))
 
     def chat(self, request: ChatRequest, arrival: Arrival) -> Request:

@@ -26,7 +26,6 @@ INFO = ModelInfo(
     digest="00",
     vocab_size=10,
     max_context=100,
-    eos_token_ids=(2,),
     block_size=16,
     num_blocks=50,
     max_num_seqs=4,

@@ -26,7 +26,7 @@ TRUSTED = Arrival(request_id="r", time=1000.0, is_trusted=True)
 def model_info(**changes):
     facts = {
         "names": ("tiny",), "source": "tiny", "path": "/tiny", "family": "llama", "digest": "00",
-        "vocab_size": 275, "max_context": 64, "eos_token_ids": (2,), "block_size": 16, "num_blocks": 9,
+        "vocab_size": 275, "max_context": 64, "block_size": 16, "num_blocks": 9,
     }  # fmt: skip
     return ModelInfo(**{**facts, **changes})
 
