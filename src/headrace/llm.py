@@ -189,7 +189,6 @@ class LLM:
             reason = f"A step of the engine failed: {type(error).__name__}."
             self._sort(self._engine.fail_all(reason))
             raise
-        self._engine.take_kv_events()  # nobody here wants them
         return self._sort(events)
 
     def _sort(self, events: list[TokenEvent]) -> list[TokenEvent]:

@@ -47,7 +47,6 @@ class FakeOptions(Struct, frozen=True):
     """Say this over and over, a UTF-8 byte a token, instead of letters."""
     tokenizer: str = ""
     """Directory that the HTTP process reads its tokenizer from."""
-    kv_events: int = 0
 
 
 @dataclass
@@ -69,8 +68,11 @@ def token_at(request: Request, index: int, position: int) -> int:
 class FakeEngine:
     """Behaves like engine.engine.Engine: every running sequence gets one token a step."""
 
-    def __init__(self, options: FakeOptions, clock: Clock) -> None:
+    def __init__(
+        self, options: FakeOptions, clock: Clock, *, record_kv_events: bool = False
+    ) -> None:
         self.options = options
+        self._record_kv_events = record_kv_events
         self.last_step: StepStats | None = None
         self.is_closed = False
         self._clock = clock
@@ -119,7 +121,7 @@ class FakeEngine:
             num_decode_tokens=len(events),
             num_sequences=len(events),
         )
-        if self.options.kv_events:
+        if self._record_kv_events:
             digest = bytes(range(32))
             self._kv_events.append(BlockStored([digest], None, list(range(16)), 16))
             self._kv_events.append(BlockRemoved([digest]))
@@ -259,7 +261,9 @@ def python_path() -> str:
     return os.pathsep.join(path for path in (str(Path.cwd()), *sys.path) if path)
 
 
-def build_engine(config: EngineConfig, clock: Clock, report) -> FakeBuilt:
+def build_engine(
+    config: EngineConfig, clock: Clock, report, *, record_kv_events: bool = False
+) -> FakeBuilt:
     _, _, query = config.model.model.partition("?")
     given = {name: values[0] for name, values in parse_qs(query).items()}
     options = convert(given, FakeOptions, strict=False)
@@ -267,4 +271,5 @@ def build_engine(config: EngineConfig, clock: Clock, report) -> FakeBuilt:
     time.sleep(options.start)
     if options.fail_start:
         raise ModelLoadError(options.fail_start)
-    return FakeBuilt(FakeEngine(options, clock), fake_info(config, options))
+    engine = FakeEngine(options, clock, record_kv_events=record_kv_events)
+    return FakeBuilt(engine, fake_info(config, options))

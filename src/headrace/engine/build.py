@@ -47,9 +47,16 @@ class _Model:
     weights: LoadedWeights
 
 
-def build_engine(config: EngineConfig, clock: Clock, report: Callable[[str], None]) -> BuiltEngine:
+def build_engine(
+    config: EngineConfig,
+    clock: Clock,
+    report: Callable[[str], None],
+    *,
+    record_kv_events: bool = False,
+) -> BuiltEngine:
     """Resolve, load, size, record. `report` is told the name of each phase as it begins.
 
+    With `record_kv_events` the engine remembers which blocks it stores and removes, for a publisher.
     Raises ConfigError (ModelLoadError, DownloadError) for what the operator can mend.
     """
     phases = _Phases(clock, report)
@@ -66,7 +73,7 @@ def build_engine(config: EngineConfig, clock: Clock, report: Callable[[str], Non
     phases.begin("record")
     executor = _executor(config, spec, model, backend, clock, sizing)
     phases.end()
-    ledger = _ledger(config, spec, model, sizing)
+    ledger = _ledger(config, spec, model, sizing, record_events=record_kv_events)
     scheduler = Scheduler(config.scheduler, ledger, max_context=sizing.max_context)
     engine = Engine(
         scheduler,
@@ -190,7 +197,9 @@ def _executor(
     return OverlappedExecutor(inner) if scheduler.max_uncommitted_plans > 1 else inner
 
 
-def _ledger(config: EngineConfig, spec: ModelSpec, model: _Model, sizing: Sizing) -> KVLedger:
+def _ledger(
+    config: EngineConfig, spec: ModelSpec, model: _Model, sizing: Sizing, *, record_events: bool
+) -> KVLedger:
     scheduler = config.scheduler
     in_flight = scheduler.max_num_batched_tokens * scheduler.max_uncommitted_plans
     return KVLedger(
@@ -204,7 +213,7 @@ def _ledger(config: EngineConfig, spec: ModelSpec, model: _Model, sizing: Sizing
         ),
         prefix_cache=config.memory.prefix_cache,
         max_uncommitted_tokens=in_flight if scheduler.chunked_prefill else 0,
-        record_events=True,
+        record_events=record_events,
     )
 
 

@@ -8,8 +8,6 @@ import msgspec
 
 from headrace.core.clock import Clock
 from headrace.core.errors import (
-    ConfigError,
-    HeadraceError,
     InternalError,
     UnavailableError,
 )
@@ -19,13 +17,18 @@ from headrace.core.request import Request
 from headrace.core.stats import EngineStats, ReplicaState
 from headrace.engine.async_channel import AsyncChannel
 from headrace.engine.channel import ChannelError
+from headrace.engine.failure import account, cause, start_error
 from headrace.engine.launch import EngineProcess
 from headrace.engine.messages import (
     Cancel,
     Codec,
+    Drain,
     Failed,
+    Load,
+    Park,
     Progress,
     Ready,
+    State,
     Stop,
     Submit,
     ToEngine,
@@ -44,24 +47,6 @@ DUMP_SECONDS = 0.5
 STOP_SECONDS = 2.0
 
 log = logging.getLogger("headrace.engine")
-
-
-class EngineStartError(HeadraceError):
-    """The engine process could not start; carries the process's own account of it."""
-
-    def __init__(self, failed: Failed) -> None:
-        where = f"Starting the engine failed in phase '{failed.phase}': {failed.message}"
-        super().__init__(f"{where} {failed.hint}" if failed.hint else where)
-        self.failed = failed
-
-
-class EngineConfigError(EngineStartError, ConfigError):
-    """As EngineStartError, for what the operator can mend: the command line exits with 2."""
-
-
-def start_error(failed: Failed) -> EngineStartError:
-    """The exception that stands for a failed start."""
-    return EngineConfigError(failed) if failed.exit_code == 2 else EngineStartError(failed)
 
 
 class EngineClient:
@@ -97,6 +82,10 @@ class EngineClient:
         self._last_progress = clock.monotonic()
         self._is_ready = False
         self._ready_since: float | None = None
+        self._said = ReplicaState.READY
+        """What the engine last said that it is, since it was loaded."""
+        self._order: Drain | Park | None = None
+        """What it was told to be; told again to one that was restarted."""
         self.info: ModelInfo | None = None
         self.stats = EngineStats()
         self.num_restarts = 0
@@ -105,8 +94,15 @@ class EngineClient:
 
     @property
     def state(self) -> ReplicaState:
-        """Loading until the engine has said that it is ready, and again after it died."""
-        return ReplicaState.READY if self._is_ready else ReplicaState.LOADING
+        """Loading until the engine has said that it is ready, and again after it died.
+
+        Draining from the moment it is told to drain or park; parked when it has said so.
+        """
+        if not self._is_ready:
+            return ReplicaState.LOADING
+        if self._order is not None and self._said is ReplicaState.READY:
+            return ReplicaState.DRAINING
+        return self._said
 
     @property
     def num_open(self) -> int:
@@ -118,6 +114,8 @@ class EngineClient:
         """Why requests should go elsewhere, in one sentence; None when they should not. O(1)."""
         if not self._is_ready:
             return f"The model is loading (phase '{self._phase}')."
+        if self.state is not ReplicaState.READY:
+            return f"The engine is {self.state.value}."
         if self._stalled > self._watchdog_timeout / 2:
             return f"The engine has made no step for {self._stalled:.0f} s."
         return None
@@ -143,7 +141,7 @@ class EngineClient:
 
         Raises UnavailableError while there is no engine, and then none was taken.
         """
-        if not self._is_ready:
+        if self.state is not ReplicaState.READY:
             raise UnavailableError(self.unready_reason or "The engine is not ready.")
         if not self._owed:
             self._last_progress = self._clock.monotonic()
@@ -169,6 +167,21 @@ class EngineClient:
         for request_id, stream in tuple(self._streams.items()):
             stream.finish_all(reason)
             self._cancel_sequence(request_id, None)
+
+    def drain(self) -> None:
+        """Have the engine take no new requests; those that run go on."""
+        self._tell(Drain())
+
+    def park(self) -> None:
+        """Have it give back the model's memory; what still runs ends with an error."""
+        self._tell(Park())
+
+    def load(self) -> None:
+        """Have it load its model anew and take requests again. Does nothing while it loads."""
+        self._order = None
+        if self._is_ready:
+            self._is_ready = False
+            self._send(Load())
 
     # -- life ---------------------------------------------------------------------------------------
 
@@ -205,11 +218,13 @@ class EngineClient:
             status = await self._one_life(process)
             process = None
             if self._first_ready is not None and not self._first_ready.done():
-                self._first_ready.set_exception(start_error(self._account(status)))
+                self._first_ready.set_exception(
+                    start_error(account(self._failed, self._phase, status))
+                )
                 return
             if self._was_stable():
                 delay = self._restart_delays[0]
-            log.error("%s It is restarted in %.1f s.", _cause(self._failed, status), delay)
+            log.error("%s It is restarted in %.1f s.", cause(self._failed, status), delay)
             await asyncio.sleep(delay)
             delay = min(2 * delay, self._restart_delays[1])
             self.num_restarts += 1
@@ -285,6 +300,8 @@ class EngineClient:
                 self._take(message)
             elif isinstance(message, Ready):
                 self._become_ready(message.info)
+            elif isinstance(message, State):
+                self._said = message.state
             elif isinstance(message, Progress):
                 self._phase = message.phase
                 self._on_progress(message)
@@ -295,6 +312,9 @@ class EngineClient:
         self.info = info
         self.stats = EngineStats(blocks_total=info.num_blocks, blocks_free=info.num_blocks)
         self._is_ready = True
+        self._said = ReplicaState.READY
+        if self._order is not None:
+            self._send(self._order)
         self._ready_since = self._last_progress = self._clock.monotonic()
         self._on_ready(info)
         if self._first_ready is not None and not self._first_ready.done():
@@ -344,27 +364,13 @@ class EngineClient:
             if isinstance(message, Submit):
                 raise UnavailableError(f"The engine is not reachable: {error}") from None
 
+    def _tell(self, order: Drain | Park) -> None:
+        self._order = order
+        if self._is_ready:  # else it is told as soon as it is
+            self._send(order)
+
     def _fail_streams(self, reason: str, kind: str = "EngineDeadError") -> None:
         self._owed.clear()
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.fail(reason, kind)
-
-    def _account(self, status: int | None) -> Failed:
-        """What the process said before it ended, or what its exit status says."""
-        if self._failed is not None:
-            return self._failed
-        return Failed(
-            phase=self._phase,
-            kind="EngineDeadError",
-            message=_cause(None, status),
-            hint="It may have run out of memory." if status == -9 else None,
-        )
-
-
-def _cause(failed: Failed | None, status: int | None) -> str:
-    if failed is not None:
-        return f"The engine failed in phase '{failed.phase}': {failed.message}"
-    if status is not None and status < 0:
-        return f"The engine process was ended by signal {-status}."
-    return f"The engine process ended with exit code {status}."

@@ -13,7 +13,20 @@ from headrace.core.events import FinishReason, TokenEvent
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
 from headrace.engine.channel import BlockingChannel, ChannelError
-from headrace.engine.messages import Cancel, Codec, Stop, Submit, Update, identity_of
+from headrace.engine.lifecycle import EngineLike, Lifecycle
+from headrace.engine.messages import (
+    Cancel,
+    Codec,
+    Configure,
+    Drain,
+    Load,
+    Park,
+    State,
+    Stop,
+    Submit,
+    Update,
+    identity_of,
+)
 
 #: Seconds between two reports of gauges while the engine is busy.
 STATS_PERIOD = 0.05
@@ -23,22 +36,6 @@ BLOCKED_WAIT = 0.002
 MAX_FAILED_STEPS = 5
 
 log = logging.getLogger("headrace.engine")
-
-
-class EngineLike(Protocol):
-    """What the loop needs of an engine."""
-
-    last_step: StepStats | None
-
-    def add(self, request: Request) -> list[TokenEvent]: ...
-    def cancel(self, request_id: str, index: int | None = None) -> list[TokenEvent]: ...
-    def has_work(self) -> bool: ...
-    def step(self) -> list[TokenEvent]: ...
-    def fail_all(self, reason: str) -> list[TokenEvent]: ...
-    def check_integrity(self) -> list[str]: ...
-    def take_kv_events(self) -> Sequence[object]: ...
-    def stats(self) -> EngineStats: ...
-    def close(self) -> None: ...
 
 
 class KVPublisher(Protocol):
@@ -62,18 +59,21 @@ class _Peer:
 
 
 class EngineLoop:
-    """Owns the engine and its connections. Ends when the first connection, the parent's, does."""
+    """Drives an engine for its connections. Ends when the first connection, the parent's, does.
+
+    More servers may connect to a `listener`: several HTTP processes on one engine.
+    """
 
     def __init__(
         self,
-        engine: EngineLike,
+        life: Lifecycle,
         parent: BlockingChannel,
         clock: Clock,
         *,
         listener: socket.socket | None = None,
         publisher: KVPublisher | None = None,
     ) -> None:
-        self._engine = engine
+        self._life = life
         self._clock = clock
         self._publisher = publisher
         self._listener = listener
@@ -92,6 +92,10 @@ class EngineLoop:
         self._failed_steps = 0
         self._integrity_failures = 0
 
+    @property
+    def _engine(self) -> EngineLike:
+        return self._life.engine
+
     def stop(self) -> None:
         """End after the current turn."""
         self._is_stopping = True
@@ -100,6 +104,7 @@ class EngineLoop:
         """Serve until told to stop or until the parent is gone. Raises StepsFailedError.
 
         The connections are closed afterwards; the engine and the listener are the caller's.
+        What goes wrong when an engine is loaded anew is raised as it is.
         """
         try:
             self._turn_for_ever()
@@ -169,20 +174,41 @@ class EngineLoop:
             # Only the server that sent a request may end it.
             if message.request_id in peer.request_ids:
                 self._route(self._engine.cancel(message.request_id, message.index))
-        elif isinstance(message, Stop) and peer is self._parent:
+        elif peer is self._parent and not isinstance(message, Configure):
+            self._obey(message)
+
+    def _obey(self, message: Drain | Park | Load | Stop) -> None:
+        if isinstance(message, Stop):
             self.stop()
+            return
+        if isinstance(message, Drain):
+            self._life.drain()
+        else:
+            self._route(self._engine.fail_all("The engine was parked."))
+            self._publish()
+            self._emit(is_busy=False, becomes_idle=True)
+            if isinstance(message, Load):
+                self._life.load(message.engine)
+                self._failed_steps = self._integrity_failures = 0
+            else:
+                self._life.park()
+        for peer in tuple(self._peers):
+            self._send(peer, State(self._life.state))
 
     def _refuse(self, peer: _Peer, payload: bytes, why: str) -> None:
         log.error("A message does not decode: %s", why)
         request_id, n = identity_of(payload)
         if request_id is not None:
-            reason = f"The engine cannot read it: {why}"
-            peer.events += [_failure(request_id, index, reason) for index in range(n)]
+            peer.events += _failures(request_id, n, f"The engine cannot read it: {why}")
 
     def _add(self, peer: _Peer, request: Request) -> None:
         if request.request_id in self._owners:
-            reason = "Its id is in use."
-            peer.events += [_failure(request.request_id, i, reason) for i in range(request.n)]
+            peer.events += _failures(request.request_id, request.n, "Its id is in use.")
+            return
+        if self._life.refusal is not None:
+            peer.events += _failures(
+                request.request_id, request.n, self._life.refusal, "UnavailableError"
+            )
             return
         self._owners[request.request_id] = (peer, request.n)
         peer.request_ids.add(request.request_id)
@@ -191,7 +217,7 @@ class EngineLoop:
         except Exception as error:
             log.exception("Request %s could not be taken in", request.request_id)
             reason = f"The engine could not take it in: {type(error).__name__}."
-            self._route([_failure(request.request_id, i, reason) for i in range(request.n)])
+            self._route(_failures(request.request_id, request.n, reason))
 
     def _drop(self, peer: _Peer) -> None:
         self._selector.unregister(peer.channel)
@@ -282,9 +308,9 @@ class EngineLoop:
         total = stats.integrity_failures + self._integrity_failures
         return msgspec.structs.replace(stats, integrity_failures=total)
 
-    def _send(self, peer: _Peer, update: Update) -> None:
+    def _send(self, peer: _Peer, message: Update | State) -> None:
         try:
-            peer.channel.send(self._codec.encode(update))
+            peer.channel.send(self._codec.encode(message))
         except ChannelError as error:
             log.error("A server's connection is dropped: %s", error)
             self._drop(peer)
@@ -299,7 +325,12 @@ class EngineLoop:
         self._selector.modify(peer.channel, wanted, peer)
 
 
-def _failure(request_id: str, index: int, reason: str) -> TokenEvent:
-    return TokenEvent(
-        request_id, index, finish=FinishReason.ERROR, error=reason, error_kind="InternalError"
-    )
+def _failures(
+    request_id: str, n: int, reason: str, kind: str = "InternalError"
+) -> list[TokenEvent]:
+    """The end of each of a request's sequences."""
+    finish = FinishReason.ERROR
+    return [
+        TokenEvent(request_id, index, finish=finish, error=reason, error_kind=kind)
+        for index in range(n)
+    ]

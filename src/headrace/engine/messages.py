@@ -1,7 +1,7 @@
 """What crosses the boundary between a server and its engine process: msgpack, never pickle.
 
-server → engine    Configure (first, once)   Submit   Cancel   Stop
-engine → server    Progress (while it starts)   Ready or Failed (once)   Update (every step)
+server → engine    Configure (first, once)   Submit   Cancel   Drain   Park   Load   Stop
+engine → server    Progress (while it loads)   Ready or Failed   State   Update (every step)
 """
 
 import msgspec
@@ -11,7 +11,7 @@ from headrace.config.engine import EngineConfig
 from headrace.core.events import TokenEvent
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request
-from headrace.core.stats import EngineStats, StepStats
+from headrace.core.stats import EngineStats, ReplicaState, StepStats
 
 #: The composition root that an engine process runs unless it is told otherwise.
 DEFAULT_BUILD = "headrace.engine.build:build_engine"
@@ -31,7 +31,7 @@ class Configure(Struct, frozen=True, kw_only=True, tag="configure"):
 
     engine: EngineConfig
     build: str = DEFAULT_BUILD
-    """`module:function`; called with (EngineConfig, Clock, report)."""
+    """`module:function`; called with (EngineConfig, Clock, report, record_kv_events=bool)."""
     spawned: float = 0.0
     """`Clock.monotonic` when the parent started the process."""
     kv_events: KVEventsConfig | None = None
@@ -52,12 +52,30 @@ class Cancel(Struct, frozen=True, tag="cancel"):
     index: int | None = None
 
 
+class Drain(Struct, frozen=True, tag="drain"):
+    """Take no new requests; those that were taken go on to their ends."""
+
+
+class Park(Struct, frozen=True, tag="park"):
+    """Give back the memory of weights, keys and values; the process stays and waits for Load.
+
+    What still runs ends with an error: Drain first, and wait, to let it finish.
+    """
+
+
+class Load(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="load"):
+    """Serve a model in the place of what is there, which is parked first."""
+
+    engine: EngineConfig | None = None
+    """None: the one that was served last."""
+
+
 class Stop(Struct, frozen=True, tag="stop"):
     """End the process; whatever runs is dropped."""
 
 
 class Progress(Struct, frozen=True, tag="progress"):
-    """The engine starts a phase of its start."""
+    """The engine begins a phase of loading."""
 
     phase: str
     seconds: float
@@ -71,7 +89,7 @@ class Ready(Struct, frozen=True, tag="ready"):
 
 
 class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
-    """The engine could not start; the process ends with `exit_code`."""
+    """The engine could not be loaded; the process ends with `exit_code`."""
 
     phase: str
     kind: str
@@ -84,6 +102,12 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
     """2: the operator's configuration, 1: anything else."""
 
 
+class State(Struct, frozen=True, tag="state"):
+    """What the engine became by a Drain, Park or Load, to every server."""
+
+    state: ReplicaState
+
+
 class Update(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"):
     """All that one step made for one server: one message, so that a busy engine wakes it once a step."""
 
@@ -94,8 +118,8 @@ class Update(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"
     """All steps since the last message that carried any."""
 
 
-ToEngine = Configure | Submit | Cancel | Stop
-ToServer = Progress | Ready | Failed | Update
+ToEngine = Configure | Submit | Cancel | Drain | Park | Load | Stop
+ToServer = Progress | Ready | Failed | State | Update
 
 
 class Codec:

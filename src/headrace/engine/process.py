@@ -14,11 +14,13 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from headrace.config.engine import EngineConfig
 from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import ConfigError
 from headrace.core.model_info import ModelInfo
-from headrace.engine.channel import BlockingChannel, FrameReader, frame
-from headrace.engine.loop import EngineLike, EngineLoop, KVPublisher, StepsFailedError
+from headrace.engine.channel import BlockingChannel, ChannelError, FrameReader
+from headrace.engine.lifecycle import EngineLike, Lifecycle
+from headrace.engine.loop import EngineLoop, KVPublisher, StepsFailedError
 from headrace.engine.messages import Codec, Configure, Failed, KVEventsConfig, Progress, Ready
 from headrace.observe.logs import set_up_logging
 
@@ -49,41 +51,36 @@ def main() -> None:
     configure = _read_configure(sock, codec)
     if configure is None:
         sys.exit(0)
-    sys.exit(_Start(configure, sock, codec, clock).run())
+    sys.exit(_Process(configure, sock, codec, clock).run())
 
 
-class _Start:
-    """One life: build, announce, loop."""
+class _Process:
+    """One life: load, announce, loop; load anew when the loop is told to."""
 
     def __init__(
         self, configure: Configure, sock: socket.socket, codec: Codec, clock: Clock
     ) -> None:
         self._configure = configure
+        self._engine_config = configure.engine
         self._socket = sock
+        self._channel = BlockingChannel(sock)
         self._codec = codec
         self._clock = clock
         self._phase = "start"
 
     def run(self) -> int:
-        """Exit code."""
+        """Exit code. Raises SystemExit where loading failed or the server is gone."""
+        self._socket.setblocking(True)  # nothing else is to be done until the loop runs
         self._report("import")
         try:
             # Logging is set up here, so that a wrong level is reported like any other mistake.
             set_up_logging(self._configure.log_level, self._configure.log_format, process="engine")
-            built = _resolve(self._configure.build)(
-                self._configure.engine, self._clock, self._report
-            )
             publisher = _publisher(self._configure.kv_events, self._clock)
         except Exception as error:  # noqa: BLE001 - every failure to start is told to the parent
             return self._fail(error)
-        # What exists now lives as long as the process: keep the collector away from it.
-        gc.collect()
-        gc.freeze()
-        self._send(Ready(built.info))
-        return self._loop(built.engine, publisher)
-
-    def _loop(self, engine: EngineLike, publisher: KVPublisher | None) -> int:
-        loop = EngineLoop(engine, BlockingChannel(self._socket), self._clock, publisher=publisher)
+        life = Lifecycle(self._build)
+        self._socket.setblocking(False)
+        loop = EngineLoop(life, self._channel, self._clock, publisher=publisher)
         try:
             loop.run()
         except StepsFailedError as error:
@@ -92,8 +89,26 @@ class _Start:
         finally:
             if publisher is not None:
                 publisher.close()
-            engine.close()
+            life.engine.close()
         return 0
+
+    def _build(self, config: EngineConfig | None) -> EngineLike:
+        """For `Lifecycle`: an engine of this configuration, or of the last one, that is announced."""
+        self._engine_config = config or self._engine_config
+        try:
+            built = _resolve(self._configure.build)(
+                self._engine_config,
+                self._clock,
+                self._report,
+                record_kv_events=self._configure.kv_events is not None,
+            )
+        except Exception as error:
+            raise SystemExit(self._fail(error)) from error
+        # What exists now lives as long as the engine: keep the collector away from it.
+        gc.collect()
+        gc.freeze()
+        self._send(Ready(built.info))
+        return built.engine
 
     def _report(self, phase: str) -> None:
         self._phase = phase
@@ -101,6 +116,7 @@ class _Start:
 
     def _fail(self, error: Exception) -> int:
         code = 2 if isinstance(error, ConfigError) else 1
+        self._socket.setblocking(True)  # these are the last words
         self._send(
             Failed(
                 phase=self._phase,
@@ -114,10 +130,9 @@ class _Start:
         return code
 
     def _send(self, message: Progress | Ready | Failed) -> None:
-        # The socket still blocks here: the loop, which must not, comes later.
         try:
-            self._socket.sendall(frame(self._codec.encode(message)))
-        except OSError:
+            self._channel.send(self._codec.encode(message))
+        except ChannelError:
             sys.exit(0)  # the server is gone
 
 

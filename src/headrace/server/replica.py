@@ -129,7 +129,7 @@ class Replica:
         if any(model.client.info is None for model in self.models.values()):
             return ReplicaState.LOADING
         states = {model.client.state for model in self.models.values()}
-        return ReplicaState.READY if states == {ReplicaState.READY} else ReplicaState.LOADING
+        return states.pop() if len(states) == 1 else ReplicaState.LOADING
 
     @property
     def unready_reason(self) -> str | None:

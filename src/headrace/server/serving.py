@@ -18,7 +18,8 @@ from headrace.config.root import ServeConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import HeadraceError, InternalError
 from headrace.core.model_info import ModelInfo
-from headrace.engine.client import EngineClient, EngineStartError
+from headrace.engine.client import EngineClient
+from headrace.engine.failure import EngineStartError
 from headrace.engine.launch import EngineProcess, LaunchSpec, launch
 from headrace.engine.messages import Progress
 from headrace.observe.metrics import Metrics

@@ -278,7 +278,7 @@ def test_kv_events_are_published_where_the_operator_says(tmp_path):
     subscriber = context.socket(zmq.SUB)
     subscriber.setsockopt(zmq.SUBSCRIBE, b"kv@")
     subscriber.connect(endpoint)
-    engine = {"kv_events": 1, "step": 0.01}
+    engine = {"step": 0.01}
     try:
         with FakeServer(tmp_path, engine=engine, kv_events=endpoint, kv_events_topic="kv@a@b") as s:
             body = {"prompt": "a", "max_tokens": 5}

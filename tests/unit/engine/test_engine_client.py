@@ -16,9 +16,10 @@ from headrace.core.events import FinishReason
 from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
 from headrace.core.stats import ReplicaState
-from headrace.engine.client import STABLE_SECONDS, EngineClient, EngineStartError
+from headrace.engine.client import STABLE_SECONDS, EngineClient
+from headrace.engine.failure import EngineStartError
 from headrace.engine.launch import LaunchSpec, launch
-from headrace.engine.messages import Submit
+from headrace.engine.messages import Load, Submit
 
 
 def spec(model="fake", **fields):
@@ -298,3 +299,46 @@ def _is_running(pid):
     except FileNotFoundError:
         return False
     return stat.rsplit(")", 1)[1].split()[0] != "Z"
+
+
+async def test_an_engine_drains_parks_and_loads_by_message():
+    async with Running("fake?step=0.01") as client:
+        stream = client.submit(request(max_tokens=20))
+        client.drain()
+        assert client.state is ReplicaState.DRAINING
+        with pytest.raises(UnavailableError, match="The engine is draining"):
+            client.submit(request("late"))
+        assert len(tokens(await _read(stream))) == 20
+        pid = client.pid
+        client.park()
+        await until(lambda: client.state is ReplicaState.PARKED)
+        assert client.unready_reason == "The engine is parked."
+        client.load()
+        assert client.state is ReplicaState.LOADING
+        await until(lambda: client.state is ReplicaState.READY)
+        assert (client.pid, client.num_restarts) == (pid, 0)
+        assert len(tokens(await _read(client.submit(request("again"))))) == 4
+
+
+async def test_what_runs_when_an_engine_is_parked_is_ended():
+    async with Running("fake?step=0.01") as client:
+        stream = client.submit(request(max_tokens=100_000))
+        await stream.next_batch()
+        client.park()
+        assert (await _read(stream))[-1].error == "The engine was parked."
+        assert client.num_open == 0
+
+
+async def test_a_restarted_engine_is_parked_again():
+    async with Running() as client:
+        client.park()
+        await until(lambda: client.state is ReplicaState.PARKED)
+        os.kill(client.pid, signal.SIGKILL)
+        await until(lambda: client.num_restarts == 1 and client.state is ReplicaState.PARKED)
+
+
+async def test_an_engine_that_cannot_load_anew_says_why_and_is_restarted():
+    failing = EngineConfig(model=ModelConfig(model="fake?fail_start=No such tensor type."))
+    async with Running() as client:
+        client._send(Load(engine=failing))
+        await until(lambda: client.num_restarts == 1 and client.state is ReplicaState.READY)

@@ -2,18 +2,32 @@
 
 import socket
 import threading
+import weakref
 
 import msgspec
 import pytest
 from tests.support.fake_engine import POISON_STEP, FakeEngine, FakeOptions
 
+from headrace.config.engine import EngineConfig, ModelConfig
 from headrace.core.clock import SystemClock
 from headrace.core.events import FinishReason
 from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
+from headrace.core.stats import ReplicaState
 from headrace.engine.channel import BlockingChannel, FrameReader, frame
+from headrace.engine.lifecycle import Lifecycle
 from headrace.engine.loop import EngineLoop, StepsFailedError
-from headrace.engine.messages import Cancel, Codec, Stop, Submit, Update
+from headrace.engine.messages import (
+    Cancel,
+    Codec,
+    Drain,
+    Load,
+    Park,
+    State,
+    Stop,
+    Submit,
+    Update,
+)
 
 
 class Server:
@@ -24,10 +38,11 @@ class Server:
         self.socket.settimeout(10)
         self._reader, self._codec, self._frames = FrameReader(), Codec(), []
 
-    def send(self, message):
-        self.socket.sendall(frame(self._codec.encode(message)))
+    def send(self, *messages):
+        """In one piece, so that they are taken in together."""
+        self.socket.sendall(b"".join(frame(self._codec.encode(m)) for m in messages))
 
-    def next(self) -> Update:
+    def next(self) -> Update | State:
         while not self._frames:
             data = self.socket.recv(65536)
             assert data, "the loop closed the connection"
@@ -38,8 +53,16 @@ class Server:
         """All events of a request up to its end."""
         events = []
         while not (events and events[-1].finish):
-            events += [e for e in self.next().events if e.request_id == request_id]
+            message = self.next()
+            if isinstance(message, Update):
+                events += [e for e in message.events if e.request_id == request_id]
         return events
+
+    def state(self):
+        """The next state that the engine says."""
+        while not isinstance(message := self.next(), State):
+            pass
+        return message.state
 
 
 class Loop:
@@ -47,10 +70,18 @@ class Loop:
 
     def __init__(self, engine=None, listener=None):
         ours, theirs = socket.socketpair()
-        self.engine = engine or FakeEngine(FakeOptions(), SystemClock())
+        engines = [engine] if engine else []
+        self.asked = []
+        """The configurations that were asked for."""
+
+        def build(config):
+            self.asked.append(config)
+            return engines.pop() if engines else FakeEngine(FakeOptions(), SystemClock())
+
+        self.life = Lifecycle(build)
         self.error = None
         self._loop = EngineLoop(
-            self.engine, BlockingChannel(theirs), SystemClock(), listener=listener
+            self.life, BlockingChannel(theirs), SystemClock(), listener=listener
         )
         self._thread = threading.Thread(target=self._run)
         self.parent = Server(ours)
@@ -167,3 +198,55 @@ def test_it_ends_with_a_stop_or_with_the_parent(end):
             loop.parent.socket.close()
         loop._thread.join(10)
         assert not loop._thread.is_alive()
+
+
+def test_a_draining_engine_ends_what_runs_and_takes_nothing_new():
+    with Loop() as loop:
+        loop.parent.send(Submit(request("a", max_tokens=100)), Drain(), Submit(request("b")))
+        assert loop.parent.state() is ReplicaState.DRAINING
+        (refused,) = loop.parent.events_of("b")
+        assert (refused.error, refused.error_kind) == (
+            "The engine is draining.",
+            "UnavailableError",
+        )
+        assert loop.parent.events_of("a")[-1].finish is FinishReason.LENGTH
+
+
+def test_a_parked_engine_is_gone_and_can_be_loaded_again():
+    loop = Loop()
+    with loop:
+        engine = weakref.ref(loop.life.engine)
+        loop.parent.send(Submit(request("a", max_tokens=10**6)))
+        loop.parent.next()
+        loop.parent.send(Park())
+        assert "parked" in loop.parent.events_of("a")[-1].error
+        assert loop.parent.state() is ReplicaState.PARKED
+        assert engine() is None
+        loop.parent.send(Submit(request("b")))
+        assert loop.parent.events_of("b")[-1].error == "The engine is parked."
+        wanted = EngineConfig(model=ModelConfig(model="another"))
+        loop.parent.send(Load(engine=wanted))
+        assert loop.parent.state() is ReplicaState.READY
+        loop.parent.send(Submit(request("c")))
+        assert loop.parent.events_of("c")[-1].finish is FinishReason.LENGTH
+        loop.parent.send(Load())
+        assert loop.parent.state() is ReplicaState.READY
+    assert loop.asked == [None, wanted, None]
+
+
+def test_only_the_parent_may_change_the_state(tmp_path):
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "engine"))
+    listener.listen()
+    with listener, Loop(listener=listener) as loop:
+        second = socket.socket(socket.AF_UNIX)
+        second.connect(str(tmp_path / "engine"))
+        other = Server(second)
+        for message in (Drain(), Park(), Load(), Stop()):
+            other.send(message)
+        other.send(Submit(request("a")))
+        assert other.events_of("a")[-1].finish is FinishReason.LENGTH
+        loop.parent.send(Drain())
+        assert other.state() is ReplicaState.DRAINING
+        second.close()
+    assert loop.asked == [None]

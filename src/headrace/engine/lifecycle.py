@@ -1,0 +1,102 @@
+"""Which engine a process serves, and in which state; changed by messages from its server only.
+
+    loading -> ready -> draining -> parked -> loading ...
+
+`Drain` may be skipped, and `Load` replaces whatever is there.
+"""
+
+import gc
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headrace.config.engine import EngineConfig
+from headrace.core.events import TokenEvent
+from headrace.core.request import Request
+from headrace.core.stats import EngineStats, ReplicaState, StepStats
+
+#: Makes an engine; None: of the configuration that was served last.
+Build = Callable[[EngineConfig | None], "EngineLike"]
+
+
+class EngineLike(Protocol):
+    """What the loop needs of an engine."""
+
+    last_step: StepStats | None
+
+    def add(self, request: Request) -> list[TokenEvent]: ...
+    def cancel(self, request_id: str, index: int | None = None) -> list[TokenEvent]: ...
+    def has_work(self) -> bool: ...
+    def step(self) -> list[TokenEvent]: ...
+    def fail_all(self, reason: str) -> list[TokenEvent]: ...
+    def check_integrity(self) -> list[str]: ...
+    def take_kv_events(self) -> Sequence[object]: ...
+    def stats(self) -> EngineStats: ...
+    def close(self) -> None: ...
+
+
+class Lifecycle:
+    """Holds the only reference to the engine, so that parking gives its memory back."""
+
+    def __init__(self, build: Build) -> None:
+        """Builds the first engine; what `build` raises is raised here."""
+        self._build = build
+        self.engine: EngineLike = build(None)
+        self.state = ReplicaState.READY
+
+    @property
+    def refusal(self) -> str | None:
+        """Why new requests are not taken, in one sentence; None when they are."""
+        return None if self.state is ReplicaState.READY else f"The engine is {self.state.value}."
+
+    def drain(self) -> None:
+        """New requests are refused from now on; those that run are the loop's to finish."""
+        if self.state is ReplicaState.READY:
+            self.state = ReplicaState.DRAINING
+
+    def park(self) -> None:
+        """Give back the engine with its weights, keys and values. Nothing may run any more."""
+        self.engine.close()
+        self.engine = _NoEngine()
+        self.state = ReplicaState.PARKED
+        # A ready engine was hidden from the collector; references in a circle must not keep it.
+        gc.unfreeze()
+        gc.collect()
+
+    def load(self, config: EngineConfig | None) -> None:
+        """Build an engine in the place of what is there. Raises what `build` raises; then it is parked."""
+        self.park()
+        self.engine = self._build(config)
+        self.state = ReplicaState.READY
+
+
+class _NoEngine:
+    """Stands where an engine was: nothing runs, nothing is held."""
+
+    last_step: StepStats | None = None
+
+    def add(self, request: Request) -> list[TokenEvent]:
+        return []  # the loop refuses requests before they come here
+
+    def cancel(self, request_id: str, index: int | None = None) -> list[TokenEvent]:
+        return []
+
+    def has_work(self) -> bool:
+        return False
+
+    def step(self) -> list[TokenEvent]:
+        return []
+
+    def fail_all(self, reason: str) -> list[TokenEvent]:
+        return []
+
+    def check_integrity(self) -> list[str]:
+        return []
+
+    def take_kv_events(self) -> Sequence[object]:
+        return ()
+
+    def stats(self) -> EngineStats:
+        return EngineStats()
+
+    def close(self) -> None:
+        pass
