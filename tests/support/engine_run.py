@@ -123,7 +123,7 @@ class EngineRun:
     def step(self) -> None:
         """One turn of the loop, then all invariants."""
         events = self.engine.step()
-        if not events and not self.engine.has_work():
+        if not events and not self.executor.refused and not self.engine.has_work():
             return
         self._take(events)
         self.check()
@@ -141,6 +141,8 @@ class EngineRun:
 
     def check(self) -> None:
         """The ledger adds up, and started = finished + running + waiting."""
+        if self.executor.refused:
+            raise self.executor.refused[0]
         self.ledger.check_integrity()
         stats = self.engine.stats()
         assert stats.started == sum(stats.finished.values()) + stats.num_running + stats.num_waiting

@@ -117,6 +117,8 @@ class FakeExecutor:
     keep_plans: bool = False
 
     plans: list[StepPlan] = field(default_factory=list)
+    refused: list[PlanError] = field(default_factory=list)
+    """What it raised of its own accord: an engine that goes on after a failed step may hide it."""
     num_steps: int = 0
     is_closed: bool = False
 
@@ -124,6 +126,7 @@ class FakeExecutor:
         self._submitted: deque[StepPlan] = deque()
         self._slots: dict[int, _Slot] = {}
         self._kv: list[dict[int, int]] = [{} for _ in self.windows]
+        self._has_failed = False
 
     # ---- the Executor protocol -----------------------------------------------------------------
 
@@ -132,8 +135,20 @@ class FakeExecutor:
         self._submitted.append(plan)
 
     def collect(self) -> StepResult:
-        """Run the oldest plan and return its result."""
+        """Run the oldest plan and return its result; not if it was submitted behind one that failed."""
         plan = self._submitted.popleft()
+        try:
+            if self._has_failed:
+                raise RuntimeError("a plan before this one failed")
+            return self._execute(plan)
+        except Exception:
+            self._has_failed = True
+            raise
+        finally:
+            if not self._submitted:
+                self._has_failed = False
+
+    def _execute(self, plan: StepPlan) -> StepResult:
         self.num_steps += 1
         if self.keep_plans:
             self.plans.append(plan)
@@ -147,7 +162,8 @@ class FakeExecutor:
             self._check(plan)
             rows = tuple(self._run(plan, row) for row in plan.rows)
         except PlanError as failure:
-            raise PlanError(f"step {plan.step_id}: {failure}") from None
+            self.refused.append(PlanError(f"step {plan.step_id}: {failure}"))
+            raise self.refused[-1] from None
         return StepResult(step_id=plan.step_id, rows=rows)
 
     def close(self) -> None:

@@ -1,11 +1,12 @@
 """The engine: plan, execute, commit. Everything else hangs off these three lines."""
 
+import logging
 from collections import deque
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headrace.core.clock import Clock
-from headrace.core.errors import IntegrityError
+from headrace.core.errors import IntegrityError, InternalError
 from headrace.core.events import TokenEvent
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
@@ -13,21 +14,43 @@ from headrace.core.step import OutputKind, StepPlan, StepResult
 from headrace.engine.memory.events import KVEvent
 from headrace.engine.scheduler.scheduler import Scheduler
 
+#: Sequences in a row that each failed a step alone, after which the executor is taken to be broken.
+MAX_LONE_FAILURES = 16
+
+log = logging.getLogger("headrace.engine")
+
+
+class ExecutorBrokenError(InternalError):
+    """No step succeeds, whatever is in it."""
+
 
 class Executor(Protocol):
-    """What the engine needs of an executor. Plans are run in the order they were submitted."""
+    """What the engine needs of an executor. Plans are run in the order they were submitted.
+
+    A plan that fails is not run in part as far as later plans can see: slots and table entries that it
+    brought are brought again. Plans submitted behind it are not run, and `collect` raises for each.
+    """
 
     def submit(self, plan: StepPlan) -> None:
-        """Start a plan; may return before it is done."""
+        """Start a plan; may return before it is done. Raises when it failed already."""
         ...
 
     def collect(self) -> StepResult:
-        """Wait for the oldest submitted plan. A failure of the whole step is raised."""
+        """Wait for the oldest plan whose `submit` returned. A failure of the whole step is raised."""
         ...
 
     def close(self) -> None:
         """Give back threads and memory."""
         ...
+
+
+class _Submitted(NamedTuple):
+    """A plan in flight."""
+
+    plan: StepPlan
+    started: float
+    error: Exception | None = None
+    """What `submit` raised; told when its turn to be collected comes."""
 
 
 class Engine:
@@ -45,7 +68,9 @@ class Engine:
         self._executor = executor
         self._clock = clock
         self._max_uncommitted = max_uncommitted_plans
-        self._uncommitted: deque[tuple[StepPlan, float]] = deque()
+        self._uncommitted: deque[_Submitted] = deque()
+        self._num_lone_failures = 0
+        self._last_end = 0.0
         self.last_step: StepStats | None = None
 
     def add(self, request: Request) -> list[TokenEvent]:
@@ -61,30 +86,30 @@ class Engine:
         return bool(self._uncommitted) or self._scheduler.has_work()
 
     def step(self) -> list[TokenEvent]:
-        """Submit plans up to the allowed depth, then commit the oldest one."""
-        while len(self._uncommitted) < self._max_uncommitted:
+        """Submit plans up to the allowed depth, then commit the oldest one.
+
+        A step that fails is undone and its sequences are run again apart, until it is known which of them
+        cannot be run; that one ends with an error, for all others it was a delay. Raises
+        ExecutorBrokenError when nothing succeeds any more.
+        """
+        if self._num_lone_failures >= MAX_LONE_FAILURES:
+            raise ExecutorBrokenError(
+                f"{self._num_lone_failures} sequences failed one after another."
+            )
+        while self._can_submit():
             plan, events = self._scheduler.schedule(self._clock.monotonic())
+            if plan is not None:
+                self._submit(plan)
             if events:
-                if plan is not None:
-                    self._submit(plan)
                 return events
             if plan is None:
                 break
-            self._submit(plan)
-        if not self._uncommitted:
-            return []
-        plan, started = self._uncommitted.popleft()
-        result = self._executor.collect()
-        now = self._clock.monotonic()
-        self._record(plan, result, started, now)
-        return self._scheduler.commit(result, now)
+        return self._commit_oldest() if self._uncommitted else []
 
     def fail_all(self, reason: str) -> list[TokenEvent]:
-        """A step raised: end every running sequence with an error and forget the plans in flight."""
-        while self._uncommitted:
-            self._uncommitted.popleft()
-            with suppress(Exception):
-                self._executor.collect()
+        """`step` raised: end every sequence with an error and forget the plans in flight."""
+        self._discard()
+        self._num_lone_failures = 0
         return self._scheduler.fail_all(reason, self._clock.monotonic())
 
     def take_kv_events(self) -> list[KVEvent]:
@@ -107,9 +132,49 @@ class Engine:
         """Give back what the executor holds."""
         self._executor.close()
 
+    def _can_submit(self) -> bool:
+        waiting = self._uncommitted
+        # Behind a plan that failed at once, nothing may be run.
+        return len(waiting) < self._max_uncommitted and not (waiting and waiting[-1].error)
+
     def _submit(self, plan: StepPlan) -> None:
-        self._uncommitted.append((plan, self._clock.monotonic()))
-        self._executor.submit(plan)
+        started = self._clock.monotonic()
+        try:
+            self._executor.submit(plan)
+        except Exception as error:  # noqa: BLE001 - whatever a step raises is dealt with in its turn
+            self._uncommitted.append(_Submitted(plan, started, error))
+        else:
+            self._uncommitted.append(_Submitted(plan, started))
+
+    def _commit_oldest(self) -> list[TokenEvent]:
+        plan, started, error = self._uncommitted.popleft()
+        try:
+            if error is not None:
+                raise error
+            result = self._executor.collect()
+        except Exception as failure:
+            log.exception("A step with %d rows failed; they are run apart", len(plan.rows))
+            return self._recover(failure)
+        now = self._clock.monotonic()
+        self._num_lone_failures = 0
+        # With several plans in flight a step begins when the one before it is done.
+        self._record(plan, result, max(started, self._last_end), now)
+        self._last_end = now
+        return self._scheduler.commit(result, now)
+
+    def _recover(self, failure: Exception) -> list[TokenEvent]:
+        self._discard()
+        reason = f"A step of the engine failed: {type(failure).__name__}."
+        events = self._scheduler.recover(reason, self._clock.monotonic())
+        self._num_lone_failures += len(events)
+        return events
+
+    def _discard(self) -> None:
+        """Forget the plans in flight."""
+        while self._uncommitted:
+            if self._uncommitted.popleft().error is None:
+                with suppress(Exception):
+                    self._executor.collect()
 
     def _record(self, plan: StepPlan, result: StepResult, started: float, now: float) -> None:
         decode = sum(

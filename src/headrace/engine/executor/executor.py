@@ -94,23 +94,38 @@ class ModelExecutor:
 class OverlappedExecutor:
     """Runs plans on a thread of its own, in order, so that the next can be planned meanwhile.
 
-    Kernels release the interpreter lock; the scheduler's work hides behind them.
+    Kernels release the interpreter lock; the scheduler's work hides behind them. When a plan fails, those
+    queued behind it are not run: they count on slots and blocks that it was to bring.
     """
 
     def __init__(self, inner: ModelExecutor) -> None:
         self._inner = inner
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="executor")
         self._pending: deque[Future[StepResult]] = deque()
+        self._has_failed = False
 
     def submit(self, plan: StepPlan) -> None:
         """Queue the plan behind those submitted before."""
-        self._pending.append(self._thread.submit(self._inner.execute, plan))
+        self._pending.append(self._thread.submit(self._execute, plan))
 
     def collect(self) -> StepResult:
         """Wait for the oldest plan; what it raised is raised here."""
-        return self._pending.popleft().result()
+        try:
+            return self._pending.popleft().result()
+        finally:
+            if not self._pending:
+                self._has_failed = False
 
     def close(self) -> None:
         """Wait for what runs, then end the thread."""
         self._thread.shutdown(wait=True)
         self._inner.close()
+
+    def _execute(self, plan: StepPlan) -> StepResult:
+        if self._has_failed:
+            raise KernelError("A plan before this one failed.")
+        try:
+            return self._inner.execute(plan)
+        except BaseException:
+            self._has_failed = True
+            raise

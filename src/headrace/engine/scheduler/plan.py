@@ -24,6 +24,11 @@ class PlannedRow(NamedTuple):
     num_draft: int
     is_output: bool
 
+    @property
+    def is_void(self) -> bool:
+        """Nothing is to be made of its result."""
+        return self.sequence.life != self.life
+
 
 class Flight(NamedTuple):
     """A plan in flight."""
@@ -33,6 +38,7 @@ class Flight(NamedTuple):
     rows: list[PlannedRow]
     num_prefill_tokens: int
     num_decode_rows: int
+    ended_slots: tuple[int, ...]
 
 
 class PlanBuilder:
@@ -104,7 +110,14 @@ class PlanBuilder:
             block_copies=tuple(copies),
             ended_slots=ended_slots,
         )
-        flight = Flight(step_id, now, self.planned, self.num_prefill_tokens, self.num_decode_rows)
+        flight = Flight(
+            step_id,
+            now,
+            self.planned,
+            self.num_prefill_tokens,
+            self.num_decode_rows,
+            ended_slots,
+        )
         return plan, flight
 
     def _add(

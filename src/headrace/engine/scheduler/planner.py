@@ -6,8 +6,13 @@
 
 A sequence is let in when all its tokens fit beside what others were promised, so an admitted prompt is
 always finished; only decode growth can run out of memory, and then the worst rank is preempted.
+
+After a failed step its sequences run apart from all others (`trials.py`). When they do not fit beside what
+others hold, the others go on, and nobody new comes in until they do.
 """
 
+from collections.abc import Iterable
+from collections.abc import Sequence as ListLike
 from enum import Enum
 
 from headrace.config.engine import SchedulerConfig
@@ -20,9 +25,11 @@ from headrace.engine.scheduler.budget import StepCost, observe, prefill_cap
 from headrace.engine.scheduler.drafts import MAX_DRAFTS, DraftSource
 from headrace.engine.scheduler.plan import Flight, PlanBuilder
 from headrace.engine.scheduler.preemption import choose_victim
+from headrace.engine.scheduler.queue import WaitingQueue
 from headrace.engine.scheduler.roster import Roster
 from headrace.engine.scheduler.sequence import Sequence
 from headrace.engine.scheduler.totals import Totals
+from headrace.engine.scheduler.trials import Trials
 
 #: Waiting sequences that may be passed over because blocks of theirs are being loaded. Bounded, so that
 #: a step's planning time is; a sequence that waits for capacity is never passed over.
@@ -46,6 +53,7 @@ class Planner:
         policy: AdmissionPolicy,
         draft_source: DraftSource | None,
         totals: Totals,
+        trials: Trials,
     ) -> None:
         self.cost = StepCost()
         self._config = config
@@ -54,6 +62,7 @@ class Planner:
         self._policy = policy
         self._draft_source = draft_source
         self._totals = totals
+        self._trials = trials
         # Kept free at admission beside running sequences, so that their next blocks need no preemption.
         self._margin = max(1, ledger.smallest_group // 100)
         self._is_short = False
@@ -62,11 +71,14 @@ class Planner:
         """The next step, or None when nothing can run now."""
         builder = PlanBuilder()
         self._is_short = False
-        if self._roster.running:
-            self._plan_decodes(builder, now)
-            self._plan_prefills(builder)
-        if len(self._roster.queue) and not self._is_short and self._roster.has_free_slot:
-            self._admit(builder, now)
+        roster, suspects = self._roster, self._trials.current()
+        if not suspects:
+            self._fill(builder, now, roster.running, roster.queue)
+        else:
+            running = [s for s in suspects if s.blocks is not None]
+            self._fill(builder, now, running, [s for s in suspects if s.blocks is None])
+            if not builder.rows:
+                self._fill(builder, now, [s for s in roster.running if not s.is_suspect], ())
         if not builder.rows:
             self._break_tie(now)
             return None
@@ -79,10 +91,24 @@ class Planner:
         """Learn what a step cost."""
         self.cost = observe(self.cost, flight.num_prefill_tokens, flight.num_decode_rows, seconds)
 
+    def _fill(
+        self,
+        builder: PlanBuilder,
+        now: float,
+        running: ListLike[Sequence],
+        waiting: WaitingQueue | ListLike[Sequence],
+    ) -> None:
+        """Rows for some of the running and waiting sequences, both best rank first."""
+        if running:
+            self._plan_decodes(builder, now, running)
+            self._plan_prefills(builder, running)
+        if len(waiting) and not self._is_short and self._roster.has_free_slot:
+            self._admit(builder, now, waiting)
+
     # ---- running sequences ---------------------------------------------------------------------
 
-    def _plan_decodes(self, builder: PlanBuilder, now: float) -> None:
-        ready = [s for s in self._roster.running if s.num_remaining == 1 and self._is_ready(s)]
+    def _plan_decodes(self, builder: PlanBuilder, now: float, running: ListLike[Sequence]) -> None:
+        ready = [s for s in running if s.num_remaining == 1 and self._is_ready(s)]
         # Rows come before guesses: only what all rows leave of the budget is for drafts.
         spare = self._config.max_num_batched_tokens - len(ready)
         for sequence in ready:
@@ -101,8 +127,8 @@ class Planner:
                 spare -= len(drafts)
             builder.add_decode(sequence, blocks, drafts)
 
-    def _plan_prefills(self, builder: PlanBuilder) -> None:
-        for sequence in self._roster.running:
+    def _plan_prefills(self, builder: PlanBuilder, running: ListLike[Sequence]) -> None:
+        for sequence in running:
             if sequence.num_remaining > 1:
                 count = self._prefill_share(builder, sequence.num_remaining)
                 if count == 0:
@@ -197,11 +223,11 @@ class Planner:
 
     # ---- admission -----------------------------------------------------------------------------
 
-    def _admit(self, builder: PlanBuilder, now: float) -> None:
+    def _admit(self, builder: PlanBuilder, now: float, waiting: Iterable[Sequence]) -> None:
         roster = self._roster
         self._policy.refresh(roster.queue, now)
         num_passed = 0
-        for sequence in roster.queue:
+        for sequence in waiting:
             if not roster.has_free_slot or self._prefill_share(builder, 1) == 0:
                 return
             if not self._policy.allows(sequence):

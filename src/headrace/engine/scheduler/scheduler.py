@@ -35,6 +35,7 @@ from headrace.engine.scheduler.planner import Planner
 from headrace.engine.scheduler.roster import Roster
 from headrace.engine.scheduler.sequence import Sequence, SequenceGroup
 from headrace.engine.scheduler.totals import Totals
+from headrace.engine.scheduler.trials import Trials
 
 
 class Scheduler:
@@ -58,8 +59,9 @@ class Scheduler:
         self._roster = Roster(ledger, max_running)
         self._policy = create_admission(config)
         self._drafts = draft_source
+        self._trials = Trials()
         self._planner = Planner(
-            config, self._roster, ledger, self._policy, draft_source, self.totals
+            config, self._roster, ledger, self._policy, draft_source, self.totals, self._trials
         )
         self._deadlines = Deadlines()
         self._flights: deque[Flight] = deque()
@@ -126,7 +128,9 @@ class Scheduler:
     def schedule(self, now: float) -> tuple[StepPlan | None, list[TokenEvent]]:
         """The next plan, if any, and the ends of requests whose time ran out."""
         events = self._expire(now) if self._roster.groups else []
-        if len(self._flights) >= self._config.max_uncommitted_plans:
+        # What is tried is tried alone: its plan is the only one in flight.
+        allowed = 1 if self._trials.current() else self._config.max_uncommitted_plans
+        if len(self._flights) >= allowed:
             return None, events
         planned = self._planner.plan(now)
         if planned is None:
@@ -147,7 +151,7 @@ class Scheduler:
         self._flights.popleft()
         events: list[TokenEvent] = []
         for planned, row in zip(flight.rows, result.rows, strict=True):
-            if planned.sequence.life == planned.life:
+            if not planned.is_void:
                 event = self._settle(planned, row, now)
                 if event is not None:
                     events.append(event)
@@ -158,12 +162,36 @@ class Scheduler:
         self._planner.observe(flight, seconds)
         return events
 
-    def fail_all(self, reason: str, now: float) -> list[TokenEvent]:
-        """A step raised: end everything with an error, and forget plans in flight and cached content.
+    def recover(self, reason: str, now: float) -> list[TokenEvent]:
+        """The oldest plan failed, and none behind it was run: take them all back.
 
-        A plan that ran in part, and those behind it, may have written through stale tables.
+        Their sequences are recomputed, as after preemption, those of the failed plan apart from others
+        (`trials.py`). One that fails again, alone, ends with `reason`. Cached content stays: plans in
+        flight write beyond what is published.
+        """
+        failed = self._flights[0]
+        involved = [row.sequence for row in failed.rows if not row.is_void]
+        events: list[TokenEvent] = []
+        if len(failed.rows) == 1 and involved and involved[0].is_suspect:
+            events.append(self._fail(involved[0], reason))
+        elif involved:
+            self._trials.halve(involved)
+        for flight in self._flights:
+            # The executor may not have seen the plans that told it of ended slots.
+            self._roster.ended_slots.extend(flight.ended_slots)
+            for row in flight.rows:
+                if not row.is_void:
+                    self._roster.preempt(row.sequence, now)
+        self._flights.clear()
+        return events
+
+    def fail_all(self, reason: str, now: float) -> list[TokenEvent]:
+        """The books themselves are in doubt: end everything with an error, forget plans and cached content.
+
+        What planned or committed may have broken off anywhere, and a plan may have run in part.
         """
         self._flights.clear()
+        self._trials.clear()
         self._deadlines.clear()
         self._ledger.take_copies()
         events = [
@@ -224,9 +252,7 @@ class Scheduler:
         sequence = planned.sequence
         sequence.num_in_flight -= 1
         if row.error is not None:
-            if sequence.blocks is not None:
-                self._ledger.withdraw(sequence.blocks)
-            return self._end(sequence, FinishReason.ERROR, error=InternalError(row.error))
+            return self._fail(sequence, row.error)
         if not planned.is_output:
             self._advance(sequence, planned.start + planned.num_tokens)
             return None
@@ -234,6 +260,7 @@ class Scheduler:
             error = InternalError("A step gave the wrong number of tokens.")
             return self._end(sequence, FinishReason.ERROR, error=error)
         sequence.num_pending -= 1
+        sequence.is_suspect = False
         room = sequence.group.max_total - len(sequence.tokens)
         kept, finish, stop_id = judge(row.token_ids, sequence.group.stop_ids, room)
         token_ids = row.token_ids if kept == len(row.token_ids) else row.token_ids[:kept]
@@ -258,6 +285,12 @@ class Scheduler:
         group = sequence.group
         if not group.is_prompt_computed and num_computed >= group.num_shared:
             self._roster.prompt_computed(group)
+
+    def _fail(self, sequence: Sequence, reason: str) -> TokenEvent:
+        """It cannot be computed; whatever it read or wrote is not to be trusted."""
+        if sequence.blocks is not None:
+            self._ledger.withdraw(sequence.blocks)
+        return self._end(sequence, FinishReason.ERROR, error=InternalError(reason))
 
     def _end(
         self,

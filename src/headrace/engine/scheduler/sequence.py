@@ -51,6 +51,7 @@ class Sequence:
         "group",
         "has_reported",
         "index",
+        "is_suspect",
         "life",
         "num_cached",
         "num_computed",
@@ -92,6 +93,8 @@ class Sequence:
         self.has_reported = False
         self.refused_at = -1
         """`KVLedger.num_releases` when memory was last short for it."""
+        self.is_suspect = False
+        """A step with it failed, and it has not had a good one since (`trials.py`)."""
         self.finish: FinishReason | None = None
 
     @property

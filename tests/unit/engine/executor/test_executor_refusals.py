@@ -6,7 +6,7 @@ from tests.support.fake_clock import FakeClock
 from headrace.core.errors import KernelError
 from headrace.core.sampling import SamplingParams
 from headrace.core.step import BlockTransfer, OutputKind, PlanRow, SequenceStart, StepPlan
-from headrace.engine.executor.executor import ExecutorParts, ModelExecutor
+from headrace.engine.executor.executor import ExecutorParts, ModelExecutor, OverlappedExecutor
 from headrace.kernels.shapes import ShapeBackend
 from headrace.kernels.values import DType, KVLayout, Rows, StepLimits
 
@@ -46,3 +46,26 @@ def test_a_plain_plan_runs(executor):
 def test_what_it_has_not_is_a_kernel_error(executor, plan, sentence):
     with pytest.raises(KernelError, match=sentence):
         executor.execute(plan)
+
+
+def test_what_is_queued_behind_a_failed_plan_is_not_run(executor):
+    overlapped = OverlappedExecutor(executor)
+    good = StepPlan(step_id=1, rows=(row(),), starts=(start(),))
+    bad = StepPlan(step_id=2, rows=(row(OutputKind.POOL),))
+    ran = []
+    executor.execute, execute = (
+        lambda plan: ran.append(plan.step_id) or execute(plan),
+        executor.execute,
+    )
+    try:
+        for plan in (good, bad, good, good):
+            overlapped.submit(plan)
+        assert overlapped.collect().step_id == 1
+        for message in ("pooled", "before this one", "before this one"):
+            with pytest.raises(KernelError, match=message):
+                overlapped.collect()
+        assert ran == [1, 2]
+        overlapped.submit(good)
+        assert overlapped.collect().step_id == 1
+    finally:
+        overlapped.close()

@@ -268,23 +268,6 @@ def test_a_plan_that_broke_off_leaves_no_copies_for_the_next():
     run.check_tokens()
 
 
-def test_slots_that_a_failed_plan_should_have_ended_are_ended_later():
-    run = EngineRun()
-    run.add(make_request("short", [1], max_tokens=2))
-    run.add(make_request("long", [2], max_tokens=9))
-    run.executor.step_error = lambda plan: RuntimeError("boom") if plan.ended_slots else None
-    with pytest.raises(RuntimeError):
-        run.run()
-    run._take(run.engine.fail_all("a step failed"))
-    run.executor.step_error = None
-    assert run.ledger.usage().free == run.ledger.usage().total  # no content is trusted any more
-    for name in ("c", "d"):
-        run.add(make_request(name, [3], max_tokens=2))
-    run.run()
-    run.check_empty()
-    run.check_tokens()
-
-
 @pytest.mark.parametrize("num_plans", [1, 2])
 def test_a_row_that_fails_takes_its_cached_beginning_with_it(num_plans):
     """Chunks without logits are not checked: their blocks are published before the fault shows."""
