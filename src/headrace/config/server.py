@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from headrace.config.secret import Secret
+from headrace.core.stats import ReplicaRole
 
 
 class LongPrompt(StrEnum):
@@ -31,6 +32,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Address to listen on."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     """Port to listen on; 0 takes a free one and prints it."""
+    role: ReplicaRole = ReplicaRole.BOTH
+    """both, prefill or decode: told to routers in /load, which send work by it; the server takes any."""
     max_queued_requests: Annotated[int, Meta(ge=0)] = 256
     """Requests that may wait; more are answered 429."""
     max_queued_tokens: Annotated[int, Meta(ge=0)] = 262_144

@@ -16,7 +16,7 @@ class ReplicaState(StrEnum):
 
 
 class ReplicaRole(StrEnum):
-    """Which half of a request a replica serves."""
+    """Which half of a request routers should send to a replica."""
 
     BOTH = "both"
     PREFILL = "prefill"

@@ -80,7 +80,13 @@ class EngineRecorder:
         self._cached.record(now, self._metrics.value(names.CACHED_TOKENS, self._labels))
 
     def load(
-        self, *, state: ReplicaState, info: ModelInfo | None, uptime: float, version: str
+        self,
+        *,
+        state: ReplicaState,
+        role: ReplicaRole,
+        info: ModelInfo | None,
+        uptime: float,
+        version: str,
     ) -> LoadReport:
         """What `/load` answers."""
         now = self._clock.monotonic()
@@ -88,7 +94,7 @@ class EngineRecorder:
         prompt = self._prompt.growth(now)
         return LoadReport(
             state=state,
-            role=ReplicaRole.BOTH,
+            role=role,
             models=info.names if info is not None else (),
             num_running=stats.num_running,
             num_waiting=stats.num_waiting,

@@ -146,6 +146,7 @@ class Replica:
         model = next(iter(self.models.values()))
         return model.engine_metrics.load(
             state=self.state,
+            role=self.config.role,
             info=model.info,
             uptime=self.clock.monotonic() - self._started,
             version=__version__,
