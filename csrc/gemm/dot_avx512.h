@@ -21,10 +21,14 @@ HR_INLINE __m512i broadcast_quad(const Codes& row, int quad) {
   return _mm512_set1_epi32(four);
 }
 
-// dot[m] += sum over 32 inputs of code * x; `codes` is 256 bytes, low nibbles the even quads.
+// dot[m] = start[m] + the sum over 32 inputs of code * x; `codes` is 256 bytes, low nibbles the
+// even quads.
 template <int MR>
-HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
+HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
+                      IntVec (&dot)[MR]) {
   const __m512i low = _mm512_set1_epi8(15);
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) dot[m] = splat_int(start[m]);
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     const __m512i pair = _mm512_load_si512(codes + 64 * i);
@@ -38,16 +42,18 @@ HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot
   }
 }
 
-// The same for 8-bit codes, quads [4 * kHalf, 4 * kHalf + 4): 16 inputs.
-template <int kHalf, int MR>
-HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
-#pragma GCC unroll 4
-  for (int quad = 4 * kHalf; quad < 4 * kHalf + 4; ++quad) {
+// The same for 8-bit codes, over the quads [kFirst, kFirst + kQuads).
+template <int kFirst, int kQuads, int MR>
+HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
+                      IntVec (&dot)[MR]) {
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) dot[m] = splat_int(start[m]);
+#pragma GCC unroll 8
+  for (int quad = kFirst; quad < kFirst + kQuads; ++quad) {
     const __m512i weight = _mm512_load_si512(codes + 64 * quad);
 #pragma GCC unroll 16
-    for (int m = 0; m < MR; ++m) {
+    for (int m = 0; m < MR; ++m)
       dot[m].v = _mm512_dpbusd_epi32(dot[m].v, weight, broadcast_quad(x[m], quad));
-    }
   }
 }
 

@@ -58,8 +58,11 @@ HR_INLINE UShort8 load_line(const std::byte* p) {
   return line;
 }
 
+// dot[m] = start[m] + the sum over 32 inputs of code * x; `codes` is 256 bytes, low nibbles the
+// even quads.
 template <int MR>
-HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
+HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
+                      IntVec (&dot)[MR]) {
 #pragma GCC unroll 1
   for (int m = 0; m < MR; ++m) {
     Short8 sum[4] = {};
@@ -73,17 +76,19 @@ HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot
       }
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) dot[m].v[i] += add_pairs(sum[i]);
+    for (int i = 0; i < 4; ++i) dot[m].v[i] = add_pairs(sum[i]) + start[m];
   }
 }
 
-template <int kHalf, int MR>
-HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
+// The same for 8-bit codes, over the quads [kFirst, kFirst + kQuads).
+template <int kFirst, int kQuads, int MR>
+HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
+                      IntVec (&dot)[MR]) {
 #pragma GCC unroll 1
   for (int m = 0; m < MR; ++m) {
     Short8 fine[4] = {}, coarse[4] = {};
 #pragma GCC unroll 1
-    for (int quad = 4 * kHalf; quad < 4 * kHalf + 4; ++quad) {
+    for (int quad = kFirst; quad < kFirst + kQuads; ++quad) {
       const QuadCodes four = load_quad(x[m], quad);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
@@ -93,7 +98,8 @@ HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot
       }
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) dot[m].v[i] += add_pairs(fine[i]) + (add_pairs(coarse[i]) << 4);
+    for (int i = 0; i < 4; ++i)
+      dot[m].v[i] = add_pairs(fine[i]) + (add_pairs(coarse[i]) << 4) + start[m];
   }
 }
 

@@ -34,16 +34,12 @@ template <WeightFormat kFormat, int kIndex, int MR>
 HR_INLINE void add_scale_group(const TileJob& job, const std::byte* panel, int64_t group,
                                const Group<kFormat, MR>& x, Vec (&acc)[MR]) {
   IntVec dot[MR];
-#pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) dot[m] = splat_int(x.start[kIndex][m]);
   const std::byte* codes = panel + group * job.layout.group_codes;
   if constexpr (kFormat == WeightFormat::kW4G32) {
-    dot_w4<MR>(codes, x.codes, dot);
-  } else if constexpr (kFormat == WeightFormat::kW8G32) {
-    dot_w8<0, MR>(codes, x.codes, dot);
-    dot_w8<1, MR>(codes, x.codes, dot);
+    dot_w4<MR>(codes, x.codes, x.start[kIndex], dot);
   } else {
-    dot_w8<kIndex, MR>(codes, x.codes, dot);
+    constexpr int kQuads = 8 / kScalesOf<kFormat>;
+    dot_w8<kIndex * kQuads, kQuads, MR>(codes, x.codes, x.start[kIndex], dot);
   }
   const int64_t index = (group * kScalesOf<kFormat> + kIndex) * kPanel;
   const Vec scale = load_f16(halves(panel + job.layout.scales) + index);
