@@ -54,6 +54,17 @@ Matrix = QuantizedMatrix | NDArray[np.float32] | NDArray[np.float16] | NDArray[n
 
 
 @dataclass(frozen=True, slots=True)
+class LowRank:
+    """What one adapter adds to a linear, `up . (down . x)` (LoRA, Hu et al., 2021).
+
+    The adapter's own scale is a factor of `up` already.
+    """
+
+    down: NDArray[np.float32]  # [rank, K]
+    up: NDArray[np.float32]  # [N, rank]
+
+
+@dataclass(frozen=True, slots=True)
 class PackedWeight:
     """A weight in the panel layout that the kernels stream; drawn in `panels.py`.
 

@@ -14,6 +14,8 @@ inputs and its own sequence only):
   `acc = fma(float(dot) * scale_w, scale_x, acc)` and, with mins, `acc = fma(min_w, scale_x * sum_x, acc)`.
 - `linear`, float: one chain per output, inputs ascending (bf16 in adjacent pairs where the instruction
   set multiplies pairs). K is never split across threads. The bias, then the residual, are added last.
+- `linear`, adapters: two chains of its own per row, added after all of that. A row without an adapter is
+  bitwise what it is in a step without any.
 - `attention`: keys and values are read only as stored. Keys are taken in chunks that start at fixed
   multiples of `ATTENTION_CHUNK` key indices; each chunk gives (max, sum, weighted values) with keys
   ascending, and chunks are merged in ascending order.
@@ -30,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
-from headrace.kernels.formats import PackedWeight, WeightFormat
+from headrace.kernels.formats import LowRank, PackedWeight, WeightFormat
 from headrace.kernels.values import (
     Activation,
     Buffer,
@@ -93,6 +95,13 @@ class Backend(Protocol):
         """A handle for `Recorder.linear` and `Recorder.embed`; keeps a reference, copies nothing."""
         ...
 
+    def load_adapters(self, adapters: Sequence[LowRank | None]) -> Any:
+        """A handle for `Recorder.linear`: entry i is the adapter that `StepInputs.adapters` calls i + 1.
+
+        None where an adapter leaves this linear alone. Raises KernelError in a back end without adapters.
+        """
+        ...
+
     def load_vector(self, vector: NDArray[np.float32] | Sequence[float]) -> Any:
         """A handle for norm weights, biases and inverse frequencies, rounded to float32."""
         ...
@@ -128,6 +137,10 @@ class Recorder(ABC):
     @abstractmethod
     def weight_shape(self, weight: Any) -> tuple[WeightFormat, int, int]:
         """(format, N, K) of a handle from `Backend.load_weight`."""
+
+    @abstractmethod
+    def adapters_shape(self, adapters: Any) -> tuple[int, int]:
+        """(N, K) of a handle from `Backend.load_adapters`."""
 
     @abstractmethod
     def vector_size(self, vector: Any) -> int:
@@ -203,10 +216,13 @@ class Recorder(ABC):
         accumulate: bool = False,
         first_column: int = 0,
         scale: float = 1.0,
+        adapters: Any = None,
     ) -> None:
         """out[t, first_column + n] (=, or += with `accumulate`) (x[t] . weight[n] + bias[n]) * scale.
 
-        x [*, K] in `operand_dtype(format)`, out f32 [*, >= first_column + N], bias f32 [N] or None.
+        x [*, K] in `operand_dtype(format)`, out f32 [*, >= first_column + N], bias f32 [N] or None. With
+        `adapters` (of `Backend.load_adapters`), rows that `StepInputs.adapters` gives one also get
+        (up[n] . (down . x[t])) * scale: the op `adapt`.
         """
         weight_format, num_outputs, num_inputs = self.weight_shape(weight)
         self._float("linear", out)
@@ -223,6 +239,12 @@ class Recorder(ABC):
         self._require(x.dtype is wanted, "linear", f"{weight_format} takes {wanted}, not {x.dtype}")
         if bias is not None:
             self._length("linear", bias, num_outputs)
+        if adapters is not None:
+            self._require(
+                self.adapters_shape(adapters) == (num_outputs, num_inputs),
+                "linear",
+                f"the adapters are not [{num_outputs}, {num_inputs}] like the weight",
+            )
         self.emit(
             "linear",
             x=x,
@@ -233,6 +255,15 @@ class Recorder(ABC):
             first_column=first_column,
             scale=float(scale),
         )
+        if adapters is not None:
+            self.emit(
+                "adapt",
+                x=x,
+                adapters=adapters,
+                out=out,
+                first_column=first_column,
+                scale=float(scale),
+            )
 
     # ---- attention -----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
-from headrace.kernels.formats import PackedWeight, WeightFormat
+from headrace.kernels.formats import LowRank, PackedWeight, WeightFormat
 from headrace.kernels.ops import KVCache, Recorder
 from headrace.kernels.values import (
     Buffer,
@@ -142,6 +142,10 @@ class ShapeRecorder(Recorder):
     def weight_shape(self, weight: Any) -> tuple[WeightFormat, int, int]:
         return weight.format, weight.num_outputs, weight.num_inputs
 
+    def adapters_shape(self, adapters: Any) -> tuple[int, int]:
+        num_outputs, num_inputs = adapters
+        return num_outputs, num_inputs
+
     def vector_size(self, vector: Any) -> int:
         return int(vector)
 
@@ -166,6 +170,11 @@ class ShapeBackend:
     def load_weight(self, weight: PackedWeight | WeightShape) -> WeightShape:
         """The shape of a weight; a `WeightShape` where there is no data."""
         return WeightShape(weight.format, weight.num_outputs, weight.num_inputs)
+
+    def load_adapters(self, adapters: Sequence[LowRank | None]) -> tuple[int, int]:
+        """(N, K) of the linear that they are for."""
+        first = next(entry for entry in adapters if entry is not None)
+        return len(first.up), first.down.shape[1]
 
     def load_vector(self, vector: NDArray[np.float32] | Sequence[float]) -> int:
         """The length."""

@@ -49,8 +49,16 @@ class InputBuilder:
             slots=slots,
             block_tables=self._table.block_tables,
             output_rows=np.array(output_rows, np.int32),
+            adapters=self._adapters_of(slots, query_starts),
         )
         return inputs, outputs
+
+    def _adapters_of(
+        self, slots: NDArray[np.int32], query_starts: NDArray[np.int32]
+    ) -> NDArray[np.int32] | None:
+        """Each token's adapter; None when the whole step runs the base model."""
+        adapters = self._table.adapters[slots]
+        return np.repeat(adapters, np.diff(query_starts)) if adapters.any() else None
 
     def _fill_single(
         self, rows: tuple[PlanRow, ...], starts: NDArray[np.int32], slots: NDArray[np.int32]

@@ -14,7 +14,6 @@ class SlotTable:
     """
 
     def __init__(self, max_num_seqs: int, max_context: int, max_blocks: tuple[int, ...]) -> None:
-        self.max_context = max_context
         self.history: NDArray[np.int32] = np.zeros((max_num_seqs, max_context + 1), np.int32)
         self.block_tables: tuple[NDArray[np.int32], ...] = tuple(
             np.full((max_num_seqs, blocks), -1, np.int32) for blocks in max_blocks

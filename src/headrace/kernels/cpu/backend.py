@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from headrace.core.errors import KernelError
 from headrace.kernels.cpu import _native
 from headrace.kernels.cpu.sample import sample
-from headrace.kernels.formats import PackedWeight, WeightFormat
+from headrace.kernels.formats import LowRank, PackedWeight, WeightFormat
 from headrace.kernels.ops import KVCache, Recorder
 from headrace.kernels.values import (
     Activation,
@@ -151,6 +151,9 @@ class CpuRecorder(Recorder):
     def weight_shape(self, weight: Any) -> tuple[WeightFormat, int, int]:
         return _FORMATS_BACK[weight.format], weight.num_outputs, weight.num_inputs
 
+    def adapters_shape(self, adapters: Any) -> tuple[int, int]:
+        raise KernelError("linear: the cpu back end has no adapters.")
+
     def vector_size(self, vector: Any) -> int:
         return int(vector.size)
 
@@ -193,6 +196,10 @@ class CpuBackend:
             weight.offset,
             weight.data,
         )
+
+    def load_adapters(self, adapters: Sequence[LowRank | None]) -> Any:
+        """None so far: raises KernelError."""
+        raise KernelError("load_adapters: the cpu back end has no adapters.")
 
     def load_vector(self, vector: NDArray[np.float32] | Sequence[float]) -> _native.Vector:
         """A copy in aligned, padded memory."""

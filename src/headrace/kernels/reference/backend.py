@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
-from headrace.kernels.formats import Matrix, PackedWeight, WeightFormat
+from headrace.kernels.formats import LowRank, Matrix, PackedWeight, WeightFormat
 from headrace.kernels.ops import KVCache, Recorder
 from headrace.kernels.reference import sampling
+from headrace.kernels.reference.adapters import ReferenceAdapters, load_adapters
 from headrace.kernels.reference.inputs import check_inputs
 from headrace.kernels.reference.kv_cache import ReferenceKVCache
 from headrace.kernels.reference.step import ReferenceStep
@@ -35,6 +36,7 @@ class ReferenceProgram:
         self, calls: Sequence[Call], limits: StepLimits, kv_cache: ReferenceKVCache
     ) -> None:
         self._calls = tuple(calls)
+        self._has_adapters = any(op == "adapt" for op, _ in calls)
         self._limits = limits
         self._kv_cache = kv_cache
         self._step: ReferenceStep | None = None
@@ -42,6 +44,8 @@ class ReferenceProgram:
     def run(self, inputs: StepInputs) -> None:
         """One step. Raises KernelError for inputs that break the limits or the shapes."""
         check_inputs(inputs, self._limits, self._kv_cache.layout)
+        if inputs.adapters is not None and inputs.adapters.any() and not self._has_adapters:
+            raise KernelError("run: adapters are not part of this program.")
         step = ReferenceStep(inputs, self._kv_cache)
         for op, arguments in self._calls:
             getattr(step, op)(**arguments)
@@ -83,6 +87,9 @@ class ReferenceRecorder(Recorder):
     def weight_shape(self, weight: Any) -> tuple[WeightFormat, int, int]:
         return weight.format, weight.num_outputs, weight.num_inputs
 
+    def adapters_shape(self, adapters: Any) -> tuple[int, int]:
+        return adapters.num_outputs, adapters.num_inputs
+
     def vector_size(self, vector: Any) -> int:
         return int(vector.size)
 
@@ -115,6 +122,10 @@ class ReferenceBackend:
     def load_weight(self, weight: PackedWeight | Matrix) -> ReferenceWeight:
         """A packed weight, or (for tests) a matrix that was never packed."""
         return load_matrix(weight, keep_codes=self._exact)
+
+    def load_adapters(self, adapters: Sequence[LowRank | None]) -> ReferenceAdapters:
+        """The adapters of one linear."""
+        return load_adapters(adapters)
 
     def load_vector(self, vector: NDArray[np.float32] | Sequence[float]) -> NDArray[np.float32]:
         """The vector itself, as float32."""

@@ -26,6 +26,9 @@ def check_inputs(inputs: StepInputs, limits: StepLimits, layout: KVLayout) -> No
     rows = inputs.output_rows
     require(bool(np.all((rows >= 0) & (rows < num_tokens))), "output_rows name tokens of the step")
     require(len(inputs.block_tables) == len(layout.num_blocks), "one block table per KV group")
+    if inputs.adapters is not None:
+        require(len(inputs.adapters) == num_tokens, "adapters and token_ids differ in length")
+        require(bool(np.all(inputs.adapters >= 0)), "adapters are not negative")
     for group in range(len(layout.num_blocks)):
         _check_table(inputs, layout, group)
 

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from headrace.kernels.formats import QuantizedMatrix
 from headrace.kernels.reference import attention, elementwise, linear
+from headrace.kernels.reference.adapters import ReferenceAdapters
 from headrace.kernels.reference.kv_cache import ReferenceKVCache
 from headrace.kernels.reference.rounding import QuantizedRows, quantize_rows, round_to
 from headrace.kernels.reference.weights import ReferenceWeight
@@ -86,6 +87,26 @@ class ReferenceStep:
         result = self.load(out).copy()
         columns = slice(first_column, first_column + product.shape[1])
         result[:, columns] = result[:, columns] + product if accumulate else product
+        self.store(out, result)
+
+    def adapt(
+        self,
+        x: Buffer,
+        adapters: ReferenceAdapters,
+        out: Buffer,
+        first_column: int,
+        scale: float,
+    ) -> None:
+        if self._inputs.adapters is None:
+            return
+        rows = slice(None) if x.rows is Rows.TOKENS else self._inputs.output_rows
+        values = self.load(x)
+        result = self.load(out).copy()
+        columns = slice(first_column, first_column + adapters.num_outputs)
+        for row, index in enumerate(self._inputs.adapters[rows]):
+            added = adapters.added(int(index), values[row])
+            if added is not None:
+                result[row, columns] += added * np.float32(scale)
         self.store(out, result)
 
     # ---- attention -----------------------------------------------------------------------------

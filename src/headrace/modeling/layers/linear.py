@@ -27,7 +27,7 @@ class _Part:
 
 
 class Linear:
-    """out = x . W + b. Rows of x may later carry adapters: `StepInputs.adapters` names each row's."""
+    """out = x . W + b. Adapters, once a model has some, are an argument of the op (`Recorder.linear`)."""
 
     def __init__(
         self,

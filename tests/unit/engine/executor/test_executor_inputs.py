@@ -6,7 +6,7 @@ from headrace.engine.executor.inputs import InputBuilder
 from headrace.engine.executor.slots import SlotTable
 
 
-def start(slot, token_ids, *, params=None, mask=()):
+def start(slot, token_ids, *, params=None, mask=(), adapter=0):
     return SequenceStart(
         slot=slot,
         params=params or SamplingParams(),
@@ -14,6 +14,7 @@ def start(slot, token_ids, *, params=None, mask=()):
         token_ids=token_ids,
         num_prompt_tokens=len(token_ids),
         seed=slot,
+        adapter_index=adapter,
     )
 
 
@@ -57,6 +58,18 @@ def test_single_token_rows_read_the_history():
     assert outputs.history_lengths == [2, 1]
 
 
+def test_every_token_carries_the_adapter_of_its_sequence():
+    table = SlotTable(3, 8, (1,))
+    table.start(start(0, [3, 4, 5]))
+    table.start(start(2, [6, 7], adapter=4))
+    base = PlanRow(0, 0, 3, [3, 4, 5], OutputKind.SAMPLE)
+    assert build(table, base)[0].adapters is None
+    inputs, _ = build(table, base, PlanRow(2, 0, 2, [6, 7], OutputKind.SAMPLE))
+    assert inputs.adapters.tolist() == [0, 0, 0, 4, 4]
+    table.start(start(2, [6]))
+    assert build(table, PlanRow(2, 0, 1, [6], OutputKind.SAMPLE))[0].adapters is None
+
+
 def test_a_new_sequence_starts_with_an_empty_block_table():
     table = SlotTable(1, 32, (2, 2))
     table.write_blocks(BlockWrite(0, 1, 0, [7, 8]))
@@ -68,7 +81,9 @@ def test_a_new_sequence_starts_with_an_empty_block_table():
 
 def test_biases_and_minimum_length_masks_are_joined_per_row():
     table = SlotTable(3, 8, (1,))
-    table.start(start(0, [1], params=SamplingParams(logit_bias={4: 2.0}, min_tokens=2), mask=(0, 9)))
+    table.start(
+        start(0, [1], params=SamplingParams(logit_bias={4: 2.0}, min_tokens=2), mask=(0, 9))
+    )
     table.start(start(1, [1]))
     table.start(start(2, [1], params=SamplingParams(min_tokens=1), mask=(0,)))
     starts, ids, values = table.biases([0, 1, 2, 0], [1, 0, 1, 2])
