@@ -81,6 +81,10 @@ class ModelExecutor:
             raise KernelError("This executor has no adapters.")
         if any(row.output is OutputKind.POOL for row in plan.rows):
             raise KernelError("This executor gives no pooled states.")
+        if any(row.masks and len(row.masks) != row.num_draft + 1 for row in plan.rows):
+            raise KernelError("A row with masks has one for each of its draws.")
+        if not plan.token_masks and any(row.masks for row in plan.rows):
+            raise KernelError("A row names a mask that its plan does not have.")
         for slot in plan.ended_slots:
             self._table.end(slot)
         for start in plan.starts:

@@ -18,6 +18,8 @@ class OutputRows:
     history_lengths: list[int]
     """Tokens before the one that this row draws."""
     output_positions: list[int]
+    masks: list[int]
+    """Index into the plan's masks, -1 without one; empty when the plan has none."""
 
 
 class InputBuilder:
@@ -32,7 +34,7 @@ class InputBuilder:
     def build(self, plan: StepPlan) -> tuple[StepInputs, OutputRows]:
         """Arrays of the plan's rows, and what its output rows are."""
         rows = plan.rows
-        outputs, output_rows = _output_rows(rows)
+        outputs, output_rows = _output_rows(plan)
         starts = np.fromiter((row.start for row in rows), np.int32, len(rows))
         slots = np.fromiter((row.slot for row in rows), np.int32, len(rows))
         num_tokens = len(rows)
@@ -84,11 +86,11 @@ class InputBuilder:
         return query_starts, end
 
 
-def _output_rows(rows: tuple[PlanRow, ...]) -> tuple[OutputRows, list[int]]:
-    outputs = OutputRows([], [], [])
+def _output_rows(plan: StepPlan) -> tuple[OutputRows, list[int]]:
+    outputs = OutputRows([], [], [], [])
     token_rows: list[int] = []
     end = 0
-    for row in rows:
+    for row in plan.rows:
         end += row.num_tokens
         if row.output is OutputKind.NONE:
             continue
@@ -98,4 +100,6 @@ def _output_rows(rows: tuple[PlanRow, ...]) -> tuple[OutputRows, list[int]]:
             outputs.history_lengths.append(length + draft)
             outputs.output_positions.append(row.first_output + draft)
             token_rows.append(end - 1 - row.num_draft + draft)
+        if plan.token_masks:
+            outputs.masks += row.masks or (-1,) * (row.num_draft + 1)
     return outputs, token_rows

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.core.errors import KernelError
 from headrace.core.events import TokenLogprobs
 from headrace.core.step import OutputKind, PlanRow, RowResult, StepPlan
 from headrace.engine.executor.inputs import OutputRows
@@ -26,7 +27,10 @@ class Sampler:
         """Results of all rows of the plan, in order. `logits` [R, V] may be overwritten."""
         if not outputs.slots:
             return tuple(RowResult(row.slot) for row in plan.rows)
-        drawn = self._backend.sample(logits, self._batch(outputs))
+        batch = self._batch(outputs)
+        if plan.token_masks:
+            batch.allowed = unpack_masks(plan.token_masks, outputs.masks, logits.shape[1])
+        drawn = self._backend.sample(logits, batch)
         results: list[RowResult] = []
         first = 0
         tokens = drawn.token_ids.tolist()
@@ -82,6 +86,19 @@ class Sampler:
             bias_ids=bias_ids,
             bias_values=bias_values,
         )
+
+
+def unpack_masks(masks: tuple[bytes, ...], rows: list[int], vocab_size: int) -> NDArray[np.uint32]:
+    """[R, ceil(V / 32)]: each row's mask; every token where a row has none (-1). Raises KernelError."""
+    num_words = -(-vocab_size // 32)
+    table = np.full((len(masks) + 1, num_words), 0xFFFF_FFFF, np.uint32)
+    for index, mask in enumerate(masks):
+        if len(mask) != 4 * num_words:
+            raise KernelError(f"A mask of {len(mask)} bytes is not one for {vocab_size} tokens.")
+        table[index] = np.frombuffer(mask, "<u4")
+    if not all(-1 <= row < len(masks) for row in rows):
+        raise KernelError("A row names a mask that its plan does not have.")
+    return table[rows]  # -1 is the last row, which allows all
 
 
 def _logprobs(drawn: SampleOutput, row: int, num_top: int) -> TokenLogprobs:
