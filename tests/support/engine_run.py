@@ -15,7 +15,7 @@ from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.drafts import DraftSource
 from headrace.engine.scheduler.scheduler import Scheduler
 
-DEFAULT = SchedulerConfig()
+DEFAULT = SchedulerConfig(max_step_time=0.0)
 KEY = RootKey(weights_digest=b"w" * 32, model_digest=b"m" * 32, kv_format="f16")
 
 

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from headrace.core.errors import ConfigError
+
 
 class Batching(StrEnum):
     """Admission policy of the scheduler."""
@@ -54,6 +56,14 @@ class MemoryConfig(Struct, frozen=True, kw_only=True):
     prefix_cache: bool = True
     """Reuse blocks of earlier prompts that begin alike."""
 
+    def __post_init__(self) -> None:
+        """Raises ConfigError for settings that exclude each other."""
+        if self.kv_memory != "auto" and self.memory_utilization > 0.0:
+            raise ConfigError(
+                f"kv_memory ({self.kv_memory}) and memory_utilization ({self.memory_utilization:g}) "
+                "exclude each other: give one of them."
+            )
+
 
 class SchedulerConfig(Struct, frozen=True, kw_only=True):
     """Which tokens run in a step."""
@@ -66,6 +76,9 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     """Split long prompts over steps; off, a prompt runs in one step of its own size."""
     itl_target: Annotated[float, Meta(ge=0.0, extra={"unit": "seconds"})] = 0.0
     """Seconds between tokens that running streams should keep; bounds the prefill share of a step. 0: off."""
+    max_step_time: Annotated[float, Meta(ge=0.0, extra={"unit": "seconds"})] = 5.0
+    """Seconds that a step should take at most, judged by what steps have cost; bounds its prompt tokens
+    where prompts are split. A server takes no more than a quarter of watchdog_timeout; 0: just that."""
     batching: Batching = Batching.CONTINUOUS
     """continuous, or the older strategies for comparison: dynamic, static."""
     batch_size: Annotated[int, Meta(ge=1)] = 8

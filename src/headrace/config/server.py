@@ -55,7 +55,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     drain_timeout: Annotated[float, Meta(ge=0.0, extra={"unit": "seconds"})] = 30.0
     """Seconds that running requests get after SIGTERM."""
     watchdog_timeout: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 60.0
-    """Seconds without a finished step, while work is pending, after which the engine is restarted."""
+    """Seconds without a finished step, while work is pending, after which the engine is restarted; with
+    chunked_prefill off, for each 512 tokens of the longest prompt."""
     trusted_peer_token: Secret | None = None
     """Secret that a gateway sends in `x-headrace-peer` to use token ids, continuation and cache salts."""
     kv_events: (

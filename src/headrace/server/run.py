@@ -3,6 +3,8 @@
 The engine process then loads its model while this process imports its web stack.
 """
 
+import msgspec
+
 from headrace.config.root import ServeConfig
 from headrace.core.clock import Clock, SystemClock
 from headrace.engine.launch import LaunchSpec, launch
@@ -43,8 +45,13 @@ def launch_spec(config: ServeConfig, build: str, environment: dict[str, str]) ->
             topic=server.kv_events_topic,
             as_maps=server.kv_events_as_maps,
         )
+    # A step that is expected to take long must not look like one that hangs.
+    scheduler = config.engine.scheduler
+    patience = server.watchdog_timeout / 4
+    if not 0.0 < scheduler.max_step_time <= patience:
+        scheduler = msgspec.structs.replace(scheduler, max_step_time=patience)
     return LaunchSpec(
-        engine=config.engine,
+        engine=msgspec.structs.replace(config.engine, scheduler=scheduler),
         build=build,
         kv_events=events,
         log_level=server.log_level,

@@ -204,3 +204,12 @@ def test_a_name_used_twice_gets_its_section() -> None:
 def test_every_field_and_choice_is_documented() -> None:
     assert [path for path, field in FIELDS.items() if not text(field)] == []
     assert field_docs(Batching)["CONTINUOUS"] == "A sequence joins and leaves at any step."
+
+
+def test_two_ways_to_size_memory_exclude_each_other(tmp_path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[engine.memory]\nkv_memory = "1GiB"\n')
+    flags = {"engine.memory.memory_utilization": "0.5"}
+    with pytest.raises(ConfigError, match=r"kv_memory \(1GiB\) and memory_utilization \(0.5\)"):
+        load(ServeConfig, file=file, environment={}, flags=flags)
+    assert load(ServeConfig, environment={}, flags=flags).config.engine.memory.kv_memory == "auto"

@@ -1,4 +1,4 @@
-"""How many prompt tokens a step may take beside running streams: a pure function of what steps cost.
+"""How many prompt tokens a step may take: a pure function of what steps cost.
 
 A step with p prefill tokens and d decode rows is taken to last `p * a + d * b` seconds. Both rates are
 measured from finished steps and smoothed, so they follow the machine, the model and the context length.
@@ -39,12 +39,20 @@ def observe(cost: StepCost, num_prefill: int, num_decode: int, seconds: float) -
     return StepCost(_blend(cost.per_prefill_token, rest / num_prefill), per_row)
 
 
+def step_target(itl_target: float, max_step_time: float, num_decode: int) -> float:
+    """Seconds that a step with `num_decode` rows should stay within: of both bounds (0: none) the
+    smaller; `itl_target` is for running streams only.
+    """
+    bounds = (itl_target if num_decode else 0.0, max_step_time)
+    return min((bound for bound in bounds if bound > 0.0), default=0.0)
+
+
 def prefill_cap(cost: StepCost, target: float, num_decode: int, budget: int) -> int:
     """Prefill tokens, at most `budget`, that keep a step with `num_decode` rows within `target` seconds.
 
-    No running stream, or no target: the whole budget. Before the first measurement: the minimum.
+    No target: the whole budget. Before the first measurement: the minimum, as a step's time is unknown.
     """
-    if target <= 0.0 or num_decode == 0:
+    if target <= 0.0:
         return budget
     if cost.per_prefill_token <= 0.0:
         return min(budget, MIN_PREFILL_TOKENS)

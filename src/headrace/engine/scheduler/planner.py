@@ -21,7 +21,7 @@ from headrace.core.step import StepPlan
 from headrace.engine.memory.block_table import SequenceBlocks
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.admission import AdmissionPolicy
-from headrace.engine.scheduler.budget import StepCost, observe, prefill_cap
+from headrace.engine.scheduler.budget import StepCost, observe, prefill_cap, step_target
 from headrace.engine.scheduler.drafts import MAX_DRAFTS, DraftSource
 from headrace.engine.scheduler.plan import Flight, PlanBuilder
 from headrace.engine.scheduler.preemption import choose_victim
@@ -182,12 +182,9 @@ class Planner:
         left = self._config.max_num_batched_tokens - builder.num_tokens
         if not self._config.chunked_prefill:
             return num_remaining if num_remaining <= left or not builder.num_prefill_tokens else 0
-        cap = prefill_cap(
-            self.cost,
-            self._config.itl_target,
-            builder.num_decode_rows,
-            self._config.max_num_batched_tokens,
-        )
+        config, num_decode = self._config, builder.num_decode_rows
+        target = step_target(config.itl_target, config.max_step_time, num_decode)
+        cap = prefill_cap(self.cost, target, num_decode, config.max_num_batched_tokens)
         return max(0, min(num_remaining, left, cap - builder.num_prefill_tokens))
 
     def _prefill(self, builder: PlanBuilder, sequence: Sequence, count: int) -> bool:

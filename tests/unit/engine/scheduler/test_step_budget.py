@@ -3,7 +3,13 @@
 import pytest
 
 from headrace.core.events import FinishReason
-from headrace.engine.scheduler.budget import MIN_PREFILL_TOKENS, StepCost, observe, prefill_cap
+from headrace.engine.scheduler.budget import (
+    MIN_PREFILL_TOKENS,
+    StepCost,
+    observe,
+    prefill_cap,
+    step_target,
+)
 from headrace.engine.scheduler.outcome import Outcome, judge
 
 UNKNOWN = StepCost()
@@ -18,7 +24,9 @@ def learn(steps, cost=UNKNOWN):
 def test_no_target_or_no_stream_takes_the_whole_budget():
     cost = StepCost(0.001, 0.01)
     assert prefill_cap(cost, 0.0, 8, 512) == 512
-    assert prefill_cap(cost, 0.05, 0, 512) == 512
+    assert step_target(0.05, 0.0, 0) == step_target(0.0, 0.0, 3) == 0.0
+    assert step_target(0.05, 0.0, 1) == step_target(0.05, 5.0, 1) == 0.05
+    assert step_target(0.05, 5.0, 0) == step_target(9.0, 5.0, 2) == 5.0
 
 
 def test_before_any_measurement_prefill_is_careful():
