@@ -184,6 +184,9 @@ class LLM:
         """Events of one step, but for those of open streams, which find them in their boxes."""
         try:
             events = self._engine.step()
+            if not events and (wake_at := self._engine.wake_at()) is not None:
+                # A batch that is not full; nobody else can come.
+                self._clock.sleep(max(0.0, wake_at - self._clock.monotonic()))
         except BaseException as error:
             # What was in flight is lost. Ended properly, the engine is good for the next call.
             reason = f"A step of the engine failed: {type(error).__name__}."

@@ -15,6 +15,9 @@ class FakeClock:
     def wall(self) -> float:
         return self._wall
 
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         assert seconds >= 0.0

@@ -40,6 +40,8 @@ class FakeOptions(Struct, frozen=True):
     """End with the eos token after this many tokens; 0 runs to max_tokens."""
     fail_start: str = ""
     """Fail to start with this message."""
+    hold: float = 0.0
+    """Seconds for which the oldest request waits on purpose, as for a batch that is not full."""
     start: float = 0.0
     """Seconds that the start takes."""
     max_num_seqs: int = 8
@@ -100,8 +102,15 @@ class FakeEngine:
     def has_work(self) -> bool:
         return bool(self._waiting or self._running)
 
+    def wake_at(self) -> float | None:
+        if self._running or not self._waiting or not self.options.hold:
+            return None
+        return self._waiting[0].queued + self.options.hold
+
     def step(self) -> list[TokenEvent]:
         started = self._clock.monotonic()
+        if (self.wake_at() or 0.0) > started:
+            return []
         while self._waiting and len(self._running) < self.options.max_num_seqs:
             sequence = self._waiting.popleft()
             sequence.first_scheduled = started
@@ -146,6 +155,7 @@ class FakeEngine:
             waiting_tokens=tokens,
             blocks_held=len(self._running),
             blocks_free=1000 - len(self._running),
+            waits_until=self.wake_at() or 0.0,
         )
 
     def close(self) -> None:

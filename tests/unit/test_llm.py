@@ -1,6 +1,7 @@
 """The engine in this process: whole answers, streams beside them, and steps that fail."""
 
 import pytest
+from tests.support.fake_clock import FakeClock
 from tests.support.tiny_models import make_tiny_llama
 from tests.support.tiny_tokenizers import sentencepiece_tokenizer
 
@@ -57,8 +58,11 @@ def test_a_stream_that_is_left_is_cancelled(llm):
     assert not llm._engine.has_work()
 
 
-@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
-def test_a_failed_step_leaves_an_engine_that_works(llm, monkeypatch, error):
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(RuntimeError("broken"), InternalError), (KeyboardInterrupt(), KeyboardInterrupt)],
+)
+def test_failing_steps_leave_an_engine_that_works(llm, monkeypatch, error, raised):
     expected = llm.generate("a", max_tokens=4, **FIXED)[0].token_ids
 
     def fail(plan):
@@ -68,11 +72,33 @@ def test_a_failed_step_leaves_an_engine_that_works(llm, monkeypatch, error):
     next(stream)
     with monkeypatch.context() as patch:
         patch.setattr(llm._engine._executor, "execute", fail)
-        with pytest.raises(type(error)):
+        with pytest.raises(raised):
             llm.generate("a", max_tokens=4, **FIXED)
     with pytest.raises(InternalError, match=type(error).__name__):
         text_of(stream)
     assert llm.generate("a", max_tokens=4, **FIXED)[0].token_ids == expected
+
+
+def test_a_batch_that_is_not_full_is_waited_for_asleep(tmp_path):
+    clock = SleepingClock()
+    path = make_tiny_llama(tmp_path)
+    settings = {"batching": "static", "batch_window": 20.0, "cache_packed": False, "threads": 1}
+    with LLM(str(path), clock=clock, **settings) as llm:
+        assert llm.generate([[5, 6]], max_tokens=2, **FIXED)[0].token_ids
+    assert sum(clock.slept) == pytest.approx(20.0, abs=0.1)
+    assert len(clock.slept) <= 2
+
+
+class SleepingClock(FakeClock):
+    """Time passes in sleep only."""
+
+    def __init__(self):
+        super().__init__()
+        self.slept = []
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        super().sleep(seconds)
 
 
 def test_a_chat_s_answer_does_not_begin_with_the_space_that_encoding_adds(tmp_path):

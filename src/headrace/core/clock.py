@@ -15,6 +15,10 @@ class Clock(Protocol):
         """Seconds since the Unix epoch."""
         ...
 
+    def sleep(self, seconds: float) -> None:
+        """Let this thread wait."""
+        ...
+
 
 class SystemClock:
     """The operating system's clocks (CLOCK_MONOTONIC is shared by all processes on Linux)."""
@@ -24,3 +28,6 @@ class SystemClock:
 
     def wall(self) -> float:
         return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)

@@ -22,6 +22,8 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     num_blocks: int
     kv_bytes: int = 0
     max_num_seqs: int = 0
+    splits_prompts: bool = True
+    """A long prompt is spread over steps (chunked prefill), so that steps stay short."""
     isa: str = ""
     """Instruction set of the kernels."""
     threads: int = 0

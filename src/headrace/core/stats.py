@@ -35,6 +35,8 @@ class EngineStats(Struct, frozen=True, kw_only=True):
     """Prompt tokens of running sequences not computed yet, plus output tokens they may still make."""
     oldest_wait: float = 0.0
     """Seconds that the longest waiting request has waited."""
+    waits_until: float = 0.0
+    """`Clock.monotonic` until which it makes no step on purpose (a batch that is not full); 0.0: it does not."""
     blocks_total: int = 0
     blocks_free: int = 0
     blocks_cached: int = 0

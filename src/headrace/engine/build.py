@@ -236,6 +236,7 @@ def _info(
         num_blocks=sum(sizing.num_blocks),
         kv_bytes=sizing.kv_bytes,
         max_num_seqs=config.scheduler.max_num_seqs,
+        splits_prompts=config.scheduler.chunked_prefill,
         isa=backend.isa,
         threads=backend.num_threads,
         phases=phases,

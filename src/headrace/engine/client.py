@@ -17,6 +17,7 @@ from headrace.core.request import Request
 from headrace.core.stats import EngineStats, ReplicaState
 from headrace.engine.async_channel import AsyncChannel
 from headrace.engine.channel import ChannelError
+from headrace.engine.dues import Dues
 from headrace.engine.failure import account, cause, start_error
 from headrace.engine.launch import EngineProcess
 from headrace.engine.messages import (
@@ -72,14 +73,13 @@ class EngineClient:
         self._restart_delays = restart_delays
         self._codec = Codec()
         self._streams: dict[str, EventStream] = {}
-        self._owed: dict[str, int] = {}  # request id → sequences whose end the engine has not told
         self._process: EngineProcess | None = None
         self._channel: AsyncChannel | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._first_ready: asyncio.Future[ModelInfo] | None = None
         self._failed: Failed | None = None
         self._phase = "start"
-        self._last_progress = clock.monotonic()
+        self._dues = Dues(clock, watchdog_timeout)
         self._is_ready = False
         self._ready_since: float | None = None
         self._said = ReplicaState.READY
@@ -116,18 +116,9 @@ class EngineClient:
             return f"The model is loading (phase '{self._phase}')."
         if self.state is not ReplicaState.READY:
             return f"The engine is {self.state.value}."
-        if self._stalled > self._watchdog_timeout / 2:
-            return f"The engine has made no step for {self._stalled:.0f} s."
+        if self._dues.is_late:
+            return f"The engine has made no step for {self._dues.stalled:.0f} s."
         return None
-
-    @property
-    def _stalled(self) -> float:
-        """Seconds since the engine last did something, while it has something to do.
-
-        A client that leaves does not settle what the engine owes: it must say that the sequence ended,
-        or an engine that hangs would look idle as soon as everybody has given up.
-        """
-        return self._clock.monotonic() - self._last_progress if self._owed else 0.0
 
     @property
     def pid(self) -> int | None:
@@ -143,15 +134,13 @@ class EngineClient:
         """
         if self.state is not ReplicaState.READY:
             raise UnavailableError(self.unready_reason or "The engine is not ready.")
-        if not self._owed:
-            self._last_progress = self._clock.monotonic()
         keys = [(r.request_id, index) for r in requests for index in range(r.n)]
         stream = EventStream(keys, self._cancel_sequence)
         try:
             for request in requests:
                 self._send(Submit(request))
                 self._streams[request.request_id] = stream
-                self._owed[request.request_id] = request.n
+                self._dues.add(request)
         except UnavailableError:
             stream.close()  # those that were sent already
             raise
@@ -249,7 +238,6 @@ class EngineClient:
 
     async def _live(self, process: EngineProcess) -> None:
         """From the connection to its end."""
-        self._last_progress = self._clock.monotonic()
         self._channel = await AsyncChannel.open(process.socket, self._on_frames)
         watchdog = asyncio.create_task(self._watch(process), name="engine watchdog")
         try:
@@ -262,9 +250,9 @@ class EngineClient:
         period = min(WATCH_PERIOD, self._watchdog_timeout / 4)
         while True:
             await asyncio.sleep(period)
-            if not self._is_ready or self._stalled <= self._watchdog_timeout:
+            if not self._is_ready or not self._dues.is_stuck:
                 continue
-            log.critical("The engine has made no step for %.0f s; it is killed", self._stalled)
+            log.critical("The engine has made no step for %.0f s; it is killed", self._dues.stalled)
             self._is_ready = False
             process.dump_stacks()
             await asyncio.sleep(DUMP_SECONDS)
@@ -315,7 +303,9 @@ class EngineClient:
         self._said = ReplicaState.READY
         if self._order is not None:
             self._send(self._order)
-        self._ready_since = self._last_progress = self._clock.monotonic()
+        self._ready_since = self._clock.monotonic()
+        self._dues.clear()
+        self._dues.splits_prompts = info.splits_prompts
         self._on_ready(info)
         if self._first_ready is not None and not self._first_ready.done():
             self._first_ready.set_result(info)
@@ -324,12 +314,13 @@ class EngineClient:
 
     def _take(self, update: Update) -> None:
         if update.events or update.steps:
-            self._last_progress = self._clock.monotonic()
+            self._dues.note_progress()
         if update.stats is not None:
             self.stats = update.stats
+            self._dues.waits_until = update.stats.waits_until
         for event in update.events:
             if event.finish is not None:
-                self._settle(event.request_id)
+                self._dues.settle(event.request_id)
             stream = self._streams.get(event.request_id)
             if stream is None:
                 continue
@@ -337,14 +328,6 @@ class EngineClient:
             if event.finish is not None and not stream.has_open(event.request_id):
                 self._streams.pop(event.request_id, None)
         self.on_update(update)
-
-    def _settle(self, request_id: str) -> None:
-        """One more of the request's sequences has ended in the engine."""
-        left = self._owed.get(request_id, 0) - 1
-        if left > 0:
-            self._owed[request_id] = left
-        else:
-            self._owed.pop(request_id, None)
 
     def _cancel_sequence(self, request_id: str, index: int | None) -> None:
         """The reader wants no more of a sequence, or of a whole request."""
@@ -370,7 +353,7 @@ class EngineClient:
             self._send(order)
 
     def _fail_streams(self, reason: str, kind: str = "EngineDeadError") -> None:
-        self._owed.clear()
+        self._dues.clear()
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.fail(reason, kind)

@@ -6,11 +6,12 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from headrace.core.clock import Clock
-from headrace.core.errors import IntegrityError, InternalError
+from headrace.core.errors import IntegrityError
 from headrace.core.events import TokenEvent
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
 from headrace.core.step import OutputKind, StepPlan, StepResult
+from headrace.engine.failure import ExecutorBrokenError
 from headrace.engine.memory.events import KVEvent
 from headrace.engine.scheduler.scheduler import Scheduler
 
@@ -18,10 +19,6 @@ from headrace.engine.scheduler.scheduler import Scheduler
 MAX_LONE_FAILURES = 16
 
 log = logging.getLogger("headrace.engine")
-
-
-class ExecutorBrokenError(InternalError):
-    """No step succeeds, whatever is in it."""
 
 
 class Executor(Protocol):
@@ -84,6 +81,10 @@ class Engine:
     def has_work(self) -> bool:
         """A call to `step` would do something."""
         return bool(self._uncommitted) or self._scheduler.has_work()
+
+    def wake_at(self) -> float | None:
+        """While `step` does nothing on purpose: when it will, if nothing arrives. None: ask again soon."""
+        return None if self._uncommitted else self._scheduler.wake_at()
 
     def step(self) -> list[TokenEvent]:
         """Submit plans up to the allowed depth, then commit the oldest one.

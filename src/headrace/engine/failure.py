@@ -1,7 +1,11 @@
 """Why an engine process ended: its own account, or what its exit status says."""
 
-from headrace.core.errors import ConfigError, HeadraceError
+from headrace.core.errors import ConfigError, HeadraceError, InternalError
 from headrace.engine.messages import Failed
+
+
+class ExecutorBrokenError(InternalError):
+    """No step of the engine succeeds, whatever is in it: the process is of no more use."""
 
 
 class EngineStartError(HeadraceError):

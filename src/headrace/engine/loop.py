@@ -13,6 +13,7 @@ from headrace.core.events import FinishReason, TokenEvent
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
 from headrace.engine.channel import BlockingChannel, ChannelError
+from headrace.engine.failure import ExecutorBrokenError
 from headrace.engine.lifecycle import EngineLike, Lifecycle
 from headrace.engine.messages import (
     Cancel,
@@ -30,9 +31,9 @@ from headrace.engine.messages import (
 
 #: Seconds between two reports of gauges while the engine is busy.
 STATS_PERIOD = 0.05
-#: Seconds to wait for news when there is work but none of it can run (a batch that is not full).
+#: Seconds to wait for news when there is work, none of it can run, and the engine cannot say until when.
 BLOCKED_WAIT = 0.002
-#: Failing steps in a row after which the process ends, so that the server starts a fresh one.
+#: Times in a row that the engine, not a step of it, may fail before the process ends and is started anew.
 MAX_FAILED_STEPS = 5
 
 log = logging.getLogger("headrace.engine")
@@ -46,7 +47,7 @@ class KVPublisher(Protocol):
 
 
 class StepsFailedError(Exception):
-    """Too many steps failed in a row."""
+    """The engine makes no good step any more."""
 
 
 class _Peer:
@@ -118,15 +119,24 @@ class EngineLoop:
         wait: float | None = None
         while not self._is_stopping:
             self._intake(wait)
-            becomes_idle = False
             if self._engine.has_work():
-                wait = 0.0 if self._step() else BLOCKED_WAIT
+                wait, is_urgent = self._advance()
                 is_busy = True
             else:
                 if is_busy:
                     self._rest()
-                becomes_idle, is_busy, wait = is_busy, False, None
-            self._emit(is_busy=is_busy, becomes_idle=becomes_idle)
+                is_urgent, is_busy, wait = is_busy, False, None
+            self._emit(is_busy=is_busy, is_urgent=is_urgent)
+
+    def _advance(self) -> tuple[float, bool]:
+        """One step; for how long to wait then, and whether servers must hear of it now."""
+        if self._step():
+            return 0.0, False
+        wake_at = self._engine.wake_at()
+        if wake_at is None:
+            return BLOCKED_WAIT, False
+        # Told, or a server would take it for an engine that hangs.
+        return max(0.0, wake_at - self._clock.monotonic()), True
 
     # -- intake ---------------------------------------------------------------------------------
 
@@ -186,7 +196,7 @@ class EngineLoop:
         else:
             self._route(self._engine.fail_all("The engine was parked."))
             self._publish()
-            self._emit(is_busy=False, becomes_idle=True)
+            self._emit(is_busy=False, is_urgent=True)
             if isinstance(message, Load):
                 self._life.load(message.engine)
                 self._failed_steps = self._integrity_failures = 0
@@ -238,13 +248,15 @@ class EngineLoop:
         try:
             events = self._engine.step()
         except Exception as error:
-            log.exception("A step failed; the requests in it are ended")
+            log.exception("The engine failed; all its requests are ended")
             self._failed_steps += 1
-            events = self._engine.fail_all(f"A step of the engine failed: {type(error).__name__}.")
+            events = self._engine.fail_all(f"The engine failed: {type(error).__name__}.")
             self._route(events)
-            if self._failed_steps >= MAX_FAILED_STEPS:
-                self._emit(is_busy=False, becomes_idle=True)
-                raise StepsFailedError(f"{self._failed_steps} steps failed in a row") from error
+            is_broken = isinstance(error, ExecutorBrokenError)
+            if is_broken or self._failed_steps >= MAX_FAILED_STEPS:
+                self._emit(is_busy=False, is_urgent=True)
+                why = str(error) if is_broken else f"It failed {self._failed_steps} times in a row."
+                raise StepsFailedError(why) from error
             return True
         self._route(events)
         step = self._engine.last_step
@@ -287,13 +299,13 @@ class EngineLoop:
         if owner is not None:
             owner[0].request_ids.discard(request_id)
 
-    def _emit(self, *, is_busy: bool, becomes_idle: bool) -> None:
+    def _emit(self, *, is_busy: bool, is_urgent: bool) -> None:
         now = self._clock.monotonic()
         has_events = any(peer.events for peer in self._peers)
         is_due = now - self._last_stats >= STATS_PERIOD if is_busy else has_events
         stats = None
         steps: list[StepStats] = []
-        if is_due or becomes_idle:
+        if is_due or is_urgent:
             stats, steps = self._stats(), self._steps
             self._steps, self._last_stats = [], now
         for peer in tuple(self._peers):

@@ -176,6 +176,20 @@ async def test_the_watchdog_sees_a_stuck_engine_that_every_client_has_left():
         await until(lambda: client.pid not in (None, pid) and client.state is ReplicaState.READY)
 
 
+async def test_an_engine_that_waits_on_purpose_is_not_stuck():
+    async with Running("fake?hold=1.2", watchdog_timeout=0.4) as client:
+        pid = client.pid
+        stream = client.submit(request())
+        reasons = []
+        reader = asyncio.create_task(_read(stream))
+        while not reader.done():
+            reasons.append(client.unready_reason)
+            await asyncio.sleep(0.02)
+        assert len(tokens(reader.result())) == 4
+        assert set(reasons) == {None}
+        assert client.pid == pid
+
+
 async def test_an_engine_that_has_told_all_ends_owes_nothing():
     async with Running("fake?step=0.005", watchdog_timeout=0.4) as client:
         pid = client.pid

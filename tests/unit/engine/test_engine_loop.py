@@ -15,6 +15,7 @@ from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
 from headrace.core.stats import ReplicaState
 from headrace.engine.channel import BlockingChannel, FrameReader, frame
+from headrace.engine.failure import ExecutorBrokenError
 from headrace.engine.lifecycle import Lifecycle
 from headrace.engine.loop import EngineLoop, StepsFailedError
 from headrace.engine.messages import (
@@ -166,7 +167,33 @@ def test_it_gives_up_after_several_failed_steps_in_a_row():
         for number in range(5):
             loop.parent.send(Submit(request(f"p{number}", ids=[POISON_STEP])))
             assert loop.parent.events_of(f"p{number}")[-1].error.endswith("RuntimeError.")
-    assert "5 steps failed" in str(loop.error)
+    assert str(loop.error) == "It failed 5 times in a row."
+
+
+def test_it_gives_up_at_once_when_the_executor_is_broken():
+    engine = FakeEngine(FakeOptions(), SystemClock())
+
+    def step():
+        raise ExecutorBrokenError("16 sequences failed one after another.")
+
+    engine.step = step
+    loop = Loop(engine)
+    with loop:
+        loop.parent.send(Submit(request("a")))
+        assert loop.parent.events_of("a")[-1].error_kind == "InternalError"
+    assert str(loop.error).startswith("16 sequences failed")
+
+
+def test_while_it_waits_on_purpose_it_sleeps_and_says_so():
+    engine = FakeEngine(FakeOptions(hold=0.5), SystemClock())
+    turns, step = [], engine.step
+    engine.step = lambda: turns.append(0) or step()
+    with Loop(engine) as loop:
+        loop.parent.send(Submit(request("a")))
+        first = loop.parent.next()
+        assert first.stats.waits_until == engine.wake_at()
+        assert len(loop.parent.events_of("a")) == 3
+    assert len(turns) < 12  # polled every 2 ms it would be 250
 
 
 def test_a_good_step_between_failed_ones_starts_the_count_again():

@@ -115,13 +115,15 @@ class Scheduler:
         return bool(self._roster.groups)
 
     def wake_at(self) -> float | None:
-        """When `schedule`, having returned no plan, may have something to do although nothing arrives.
+        """When `schedule` has something to do although nothing arrives; None: it does not wait on purpose.
 
-        With the dynamic and static strategies a partial batch waits for time to pass: a loop that has
-        nothing in flight can sleep until then instead of asking again and again.
+        With the dynamic and static strategies a partial batch waits for time to pass: the loop can sleep
+        until then instead of asking again and again.
         """
-        times = (self._policy.wake_at(self._roster.queue), self._deadlines.next_at())
-        return min((at for at in times if at is not None), default=None)
+        if self._roster.running or self._flights:
+            return None
+        batch_at, due_at = self._policy.wake_at(self._roster.queue), self._deadlines.next_at()
+        return batch_at if batch_at is None or due_at is None else min(batch_at, due_at)
 
     # ---- steps ---------------------------------------------------------------------------------
 
@@ -219,6 +221,7 @@ class Scheduler:
             # Prompt to compute and output to make: all positions up to the last token, which never runs.
             running_tokens=sum(s.group.max_total - s.num_computed - 1 for s in roster.running),
             oldest_wait=max((now - s.waiting_since for s in waiting), default=0.0),
+            waits_until=self.wake_at() or 0.0,
             blocks_total=usage.total,
             blocks_free=usage.free,
             blocks_cached=usage.cached,

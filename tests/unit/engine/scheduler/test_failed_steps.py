@@ -6,7 +6,8 @@ from tests.support.poison import Poison
 
 from headrace.config.engine import Batching, SchedulerConfig
 from headrace.core.events import FinishReason
-from headrace.engine.engine import MAX_LONE_FAILURES, ExecutorBrokenError
+from headrace.engine.engine import MAX_LONE_FAILURES
+from headrace.engine.failure import ExecutorBrokenError
 
 POISON = 666
 

@@ -354,3 +354,33 @@ def test_continuous_batching_needs_fewer_steps_than_static():
         run.check_tokens()
         steps[batching] = run.executor.num_steps
     assert steps[Batching.CONTINUOUS] < steps[Batching.STATIC]
+
+
+def test_no_step_is_longer_than_it_should_be_on_a_slow_machine():
+    """A quarter of a second a token: the first step is small, and later ones last as long as they may."""
+    run = EngineRun(SchedulerConfig(max_num_batched_tokens=512, max_step_time=10.0))
+    run.executor.seconds_of = lambda plan: 0.25 * plan.num_tokens
+    run.add(make_request("a", tokens(200), max_tokens=3))
+    run.run()
+    sizes = [plan.num_tokens for plan in run.executor.plans]
+    assert sizes == [16, 40, 40, 40, 40, 24, 1, 1]
+    run.check_tokens()
+
+
+def test_waiting_on_purpose_is_told():
+    run = EngineRun(SchedulerConfig(batching=Batching.STATIC, batch_size=2, batch_window=30.0))
+    due = run.clock.monotonic() + 30.0
+    run.add(make_request("a", [1], max_tokens=9))
+    run.step()
+    assert run.engine.wake_at() == run.engine.stats().waits_until == due
+    run.add(make_request("b", [1], max_tokens=9, max_queue_time=5.0))
+    run.step()
+    assert run.engine.wake_at() is None  # it runs
+    assert run.engine.stats().waits_until == 0.0
+    run.add(make_request("c", [1], max_tokens=9))
+    run.step()
+    assert run.engine.wake_at() is None
+    run.run()
+    run.add(make_request("d", [1], max_tokens=9, max_queue_time=5.0))
+    run.step()
+    assert run.engine.wake_at() == pytest.approx(run.clock.monotonic() + 5.0)  # it leaves before
