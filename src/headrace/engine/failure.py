@@ -12,7 +12,7 @@ class EngineStartError(HeadraceError):
     """The engine process could not start; carries the process's own account of it."""
 
     def __init__(self, failed: Failed) -> None:
-        where = f"Starting the engine failed in phase '{failed.phase}': {failed.message}"
+        where = sentence(f"Starting the engine failed in phase '{failed.phase}': {failed.message}")
         super().__init__(f"{where} {failed.hint}" if failed.hint else where)
         self.failed = failed
 
@@ -24,6 +24,12 @@ class EngineConfigError(EngineStartError, ConfigError):
 def start_error(failed: Failed) -> EngineStartError:
     """The exception that stands for a failed start."""
     return EngineConfigError(failed) if failed.exit_code == 2 else EngineStartError(failed)
+
+
+def sentence(text: str) -> str:
+    """With a final period: others' messages often have none, and ours follow them."""
+    text = text.rstrip()
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def account(failed: Failed | None, phase: str, status: int | None) -> Failed:
@@ -41,7 +47,7 @@ def account(failed: Failed | None, phase: str, status: int | None) -> Failed:
 def cause(failed: Failed | None, status: int | None) -> str:
     """The same in one sentence."""
     if failed is not None:
-        return f"The engine failed in phase '{failed.phase}': {failed.message}"
+        return sentence(f"The engine failed in phase '{failed.phase}': {failed.message}")
     if status is not None and status < 0:
         return f"The engine process was ended by signal {-status}."
     return f"The engine process ended with exit code {status}."

@@ -13,7 +13,7 @@ from headrace.core.events import FinishReason, TokenEvent
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
 from headrace.engine.channel import BlockingChannel, ChannelError
-from headrace.engine.failure import ExecutorBrokenError
+from headrace.engine.failure import ExecutorBrokenError, sentence
 from headrace.engine.lifecycle import EngineLike, Lifecycle
 from headrace.engine.messages import (
     Cancel,
@@ -209,7 +209,7 @@ class EngineLoop:
         log.error("A message does not decode: %s", why)
         request_id, n = identity_of(payload)
         if request_id is not None:
-            peer.events += _failures(request_id, n, f"The engine cannot read it: {why}")
+            peer.events += _failures(request_id, n, sentence(f"The engine cannot read it: {why}"))
 
     def _add(self, peer: _Peer, request: Request) -> None:
         if request.request_id in self._owners:

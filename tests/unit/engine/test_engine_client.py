@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -17,9 +18,9 @@ from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
 from headrace.core.stats import ReplicaState
 from headrace.engine.client import STABLE_SECONDS, EngineClient
-from headrace.engine.failure import EngineStartError
+from headrace.engine.failure import EngineStartError, cause
 from headrace.engine.launch import LaunchSpec, launch
-from headrace.engine.messages import Load, Submit
+from headrace.engine.messages import Failed, Load, Submit
 
 
 def spec(model="fake", **fields):
@@ -246,6 +247,14 @@ async def test_a_start_that_fails_is_told_with_phase_kind_and_sentence():
         assert caught.value.failed.kind == "ModelLoadError"
         assert caught.value.failed.exit_code == 2
         assert "fake_engine.py" in caught.value.failed.details
+
+
+@pytest.mark.parametrize("said", ["no file", "No file.", "really?", "no\n"])
+def test_what_others_say_does_not_run_into_what_we_say(said):
+    failed = Failed(phase="weights", kind="OSError", message=said, hint="Look there.")
+    whole = str(EngineStartError(failed))
+    assert re.search(r"phase 'weights': \w+( file)?[.?] Look there\.$", whole)
+    assert cause(failed, None).endswith((".", "?"))
 
 
 async def test_a_process_that_dies_at_start_is_told_by_its_signal():
