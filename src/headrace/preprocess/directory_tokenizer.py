@@ -12,6 +12,11 @@ import msgspec
 import tokenizers
 
 from headrace.core.errors import ModelLoadError, UnsupportedModelError
+from headrace.modeling.weights.json_files import (
+    read_json_object,
+    read_optional_object,
+    read_text,
+)
 from headrace.preprocess.tokenizer_data import (
     AddedToken,
     Spelling,
@@ -30,8 +35,8 @@ def read_directory_tokenizer(directory: Path) -> TokenizerData:
         raise ModelLoadError(
             f"{directory} has no tokenizer.json; save the model with a fast tokenizer to get one."
         )
-    spec = read_json(path)
-    config = read_json(directory / "tokenizer_config.json")
+    spec = read_json_object(path)
+    config = read_optional_object(directory / "tokenizer_config.json")
     try:
         # A bare Exception is what the library raises for anything it cannot read.
         core = tokenizers.Tokenizer.from_buffer(path.read_bytes())
@@ -42,23 +47,10 @@ def read_directory_tokenizer(directory: Path) -> TokenizerData:
     return compact or TokenizerData(facts=facts, spec=msgspec.json.encode(spec))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; empty where there is no such file."""
-    try:
-        value = msgspec.json.decode(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ModelLoadError(f"{path} cannot be read: {error}.") from error
-    if not isinstance(value, dict):
-        raise ModelLoadError(f"{path} holds no JSON object.")
-    return value
-
-
 def _facts(
     directory: Path, spec: dict[str, Any], config: dict[str, Any], core: tokenizers.Tokenizer
 ) -> TokenizerFacts:
-    names = {**read_json(directory / "special_tokens_map.json"), **config}
+    names = {**read_optional_object(directory / "special_tokens_map.json"), **config}
     special = {name: _content(names.get(name)) for name in _SPECIAL_NAMES}
     ids = {name: core.token_to_id(text) if text else None for name, text in special.items()}
     spelling, strips_space = _spelling(spec.get("decoder"))
@@ -148,7 +140,7 @@ def _parts(decoder: Any) -> list[dict[str, Any]]:
 def _ends(directory: Path, eos: int | None) -> tuple[int, ...]:
     ends = set() if eos is None else {eos}
     for name in ("generation_config.json", "config.json"):
-        value = read_json(directory / name).get("eos_token_id")
+        value = read_optional_object(directory / name).get("eos_token_id")
         ends.update(
             number
             for number in (value if isinstance(value, list) else [value])
@@ -162,18 +154,20 @@ def _templates(directory: Path, config: dict[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
     for value in (
         config.get("chat_template"),
-        read_json(directory / "chat_template.json").get("chat_template"),
+        read_optional_object(directory / "chat_template.json").get("chat_template"),
     ):
         if isinstance(value, str):
             found["default"] = value
-        elif isinstance(value, list):
-            found.update({str(entry["name"]): str(entry["template"]) for entry in value})
+        for entry in value if isinstance(value, list) else ():
+            match entry:
+                case {"name": str(name), "template": str(text)}:
+                    found[name] = text
     files = {"default": directory / "chat_template.jinja"}
     for path in sorted((directory / "additional_chat_templates").glob("*.jinja")):
         files[path.stem] = path
     for name, path in files.items():
         if path.is_file():
-            found[name] = path.read_text("utf-8")
+            found[name] = read_text(path)
     return found
 
 

@@ -4,8 +4,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from headrace.preprocess.directory_tokenizer import read_json
-
 
 class SamplingDefaults(Struct, frozen=True, kw_only=True):
     """What a request that says nothing gets; None leaves the API's own default."""
@@ -26,7 +24,10 @@ def read_sampling_defaults(path: Path | str) -> SamplingDefaults:
     path = Path(path)
     if not path.is_dir():
         return SamplingDefaults()
-    config = read_json(path / "generation_config.json")
+    # Here, not at the top: a cached start from a file needs no reader.
+    from headrace.modeling.weights.json_files import read_optional_object
+
+    config = read_optional_object(path / "generation_config.json")
 
     def number(name: str, low: float, high: float) -> float | None:
         value = config.get(name)

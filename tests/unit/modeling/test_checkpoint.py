@@ -45,8 +45,6 @@ def test_reads_what_the_reference_wrote(directory):
     assert checkpoint.kind == "safetensors"
     assert checkpoint.path == directory
     assert checkpoint.config["model_type"] == "llama"
-    assert checkpoint.generation_config == {}
-    assert checkpoint.tokenizer_path is None
     assert {name: info.shape for name, info in checkpoint.tensors.items()} == {
         name: value.shape for name, value in arrays.items()
     }
@@ -145,28 +143,9 @@ def test_damage_is_always_a_load_error(tmp_path):
     assert refused > 120
 
 
-def test_chat_templates_of_a_directory(directory):
-    write_file(directory / "model.safetensors", {"w": entry()}, b"\0" * 16)
-    assert open_checkpoint(directory).chat_templates == {}
-    (directory / "chat_template.json").write_text('{"chat_template": "old"}')
-    assert open_checkpoint(directory).chat_templates == {"default": "old"}
-    named = [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}, 3]
-    (directory / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
-    assert open_checkpoint(directory).chat_templates == {"default": "d", "tool_use": "t"}
-    (directory / "chat_template.jinja").write_text("file ü")
-    (directory / "additional_chat_templates").mkdir()
-    (directory / "additional_chat_templates" / "rag.jinja").write_text("r")
-    checkpoint = open_checkpoint(directory)
-    assert checkpoint.chat_templates == {"default": "file ü", "tool_use": "t", "rag": "r"}
-    (directory / "tokenizer.json").write_text("{}")
-    assert checkpoint.tokenizer_path == directory / "tokenizer.json"
-
-
 def write_gguf(path):
     writer = gguf.GGUFWriter(path, "llama")
-    writer.add_string("tokenizer.chat_template", "main")
-    writer.add_string("tokenizer.chat_template.tool_use", "tools")
-    writer.add_array("tokenizer.chat_templates", ["tool_use"])
+    writer.add_string("general.name", "main")
     writer.add_tensor("t", np.arange(64, dtype=np.float32).reshape(2, 32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -181,7 +160,7 @@ def test_a_gguf_and_its_directory_are_the_same_model(tmp_path):
         assert checkpoint.kind == "gguf"
         assert checkpoint.path == tmp_path / "m.gguf"
         assert checkpoint.files == (tmp_path / "m.gguf",)
-        assert checkpoint.chat_templates == {"default": "main", "tool_use": "tools"}
+        assert checkpoint.metadata["general.name"] == "main"
         assert checkpoint.config == {}
         np.testing.assert_array_equal(checkpoint.vector("t"), np.arange(64))
     write_gguf(tmp_path / "n.gguf")
@@ -213,10 +192,10 @@ def test_what_is_no_model_is_said(tmp_path):
 
 
 def test_opening_loads_no_arrays(tmp_path):
-    """The HTTP process reads tokenizers through this module and must stay small."""
+    """Whoever only looks at what a file says of itself pays for nothing else."""
     write_gguf(tmp_path / "m.gguf")
     code = (
         "import sys; from headrace.modeling.weights.checkpoint import open_checkpoint; "
-        "c = open_checkpoint(sys.argv[1]); assert c.chat_templates; assert 'numpy' not in sys.modules"
+        "c = open_checkpoint(sys.argv[1]); assert c.metadata; assert 'numpy' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "m.gguf")], check=True, timeout=60)

@@ -32,7 +32,8 @@ def test_metadata_and_places_agree(checkpoint, reference):
         wanted = reference.fields[key].contents()
         assert value == wanted or value == pytest.approx(wanted), key
     assert len(checkpoint.metadata["tokenizer.ggml.tokens"]) == 49152
-    assert checkpoint.chat_templates["default"].startswith("{% for message in messages %}")
+    template = checkpoint.metadata["tokenizer.chat_template"]
+    assert template.startswith("{% for message in messages %}")
     found = {
         (info.name, info.type, info.offset, info.nbytes) for info in checkpoint.tensors.values()
     }

@@ -142,7 +142,7 @@ def test_ends_come_from_every_file_that_names_one(tmp_path):
 def test_templates_come_from_every_place(tmp_path):
     save(tmp_path, byte_level_core())
     path = tmp_path / "tokenizer_config.json"
-    named = [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
+    named = [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}, 3]
     path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": named}))
     assert load(tmp_path).facts.chat_templates == {"default": "a", "tool_use": "b"}
     (tmp_path / "chat_template.json").write_text('{"chat_template": "c"}')
@@ -163,6 +163,28 @@ def test_a_broken_tokenizer_json_is_a_load_error(tmp_path, content):
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(ModelLoadError):
         load(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"\xff", b'{"a": "\\ud800"}', b"[]", b"{", b"[" * 100_000])
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "generation_config.json"])
+def test_a_broken_file_beside_it_is_a_load_error(tmp_path, name, content):
+    save(tmp_path, byte_level_core())
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelLoadError, match=name):
+        load(tmp_path)
+
+
+def test_a_template_that_is_no_text_is_a_load_error(tmp_path):
+    save(tmp_path, byte_level_core())
+    (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(ModelLoadError, match=r"chat_template\.jinja"):
+        load(tmp_path)
+
+
+def test_numbers_that_are_not_finite_do_no_harm(tmp_path):
+    save(tmp_path, byte_level_core())
+    (tmp_path / "generation_config.json").write_text('{"temperature": NaN, "eos_token_id": 7}')
+    assert 7 in load(tmp_path).facts.eos_token_ids
 
 
 def test_an_unknown_decoder_is_named(tmp_path):

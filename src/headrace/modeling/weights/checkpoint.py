@@ -1,16 +1,15 @@
 """One interface over the two ways in which models come: a GGUF file, a Hugging Face directory.
 
-Importing this loads no arrays: the HTTP process reads tokenizer and template through it.
+Weights, and what decides their shapes; `preprocess` reads tokenizer and template. Opening loads no arrays.
 """
 
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from headrace.core.errors import ModelLoadError
 from headrace.modeling.weights.gguf import PART_NAME, GGUFFile
-from headrace.modeling.weights.json_files import read_json_object, read_text
+from headrace.modeling.weights.json_files import read_json_object
 from headrace.modeling.weights.safetensors import SafetensorsFiles
 from headrace.modeling.weights.tensor_info import TensorInfo
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headrace.kernels.formats import Matrix
-
-DEFAULT_TEMPLATE = "default"
 
 
 class TensorStore(Protocol):
@@ -60,26 +57,6 @@ class Checkpoint(Protocol):
         """config.json; empty for GGUF."""
         ...
 
-    @property
-    def generation_config(self) -> Mapping[str, Any]:
-        """generation_config.json; empty when there is none."""
-        ...
-
-    @property
-    def tokenizer_config(self) -> Mapping[str, Any]:
-        """tokenizer_config.json; empty when there is none."""
-        ...
-
-    @property
-    def tokenizer_path(self) -> Path | None:
-        """tokenizer.json; None for GGUF, whose tokenizer is in the metadata."""
-        ...
-
-    @property
-    def chat_templates(self) -> Mapping[str, str]:
-        """Jinja sources by name; the usual one is "default". Empty when the model has none."""
-        ...
-
     def matrix(self, name: str, rows: tuple[int, int] | None = None) -> "Matrix":
         """A tensor, or its output rows [start, stop), as [N, K]; leading dimensions are joined."""
         ...
@@ -97,7 +74,7 @@ class _Unpacking:
     path: Path
 
     def matrix(self, name: str, rows: tuple[int, int] | None = None) -> "Matrix":
-        # Here, not at the top: only the engine process unpacks weights.
+        # Here, not at the top: whoever only looks at headers needs no arrays.
         from headrace.modeling.quantization.unpack import unpack
 
         info = self._info(name)
@@ -125,7 +102,6 @@ class GGUFCheckpoint(_Unpacking):
     """A GGUF file, or all parts of a split one."""
 
     kind: Literal["gguf"] = "gguf"
-    tokenizer_path: Path | None = None
 
     def __init__(self, file: GGUFFile) -> None:
         self._store = file
@@ -134,19 +110,6 @@ class GGUFCheckpoint(_Unpacking):
         self.tensors = file.tensors
         self.metadata = file.metadata
         self.config: Mapping[str, Any] = {}
-        self.generation_config: Mapping[str, Any] = {}
-        self.tokenizer_config: Mapping[str, Any] = {}
-
-    @cached_property
-    def chat_templates(self) -> Mapping[str, str]:
-        """`tokenizer.chat_template`, and `tokenizer.chat_template.NAME` for named ones."""
-        prefix = "tokenizer.chat_template"
-        templates = {
-            key.removeprefix(prefix).removeprefix(".") or DEFAULT_TEMPLATE: self.metadata[key]
-            for key in self.metadata
-            if key == prefix or key.startswith(f"{prefix}.")
-        }
-        return {name: text for name, text in templates.items() if isinstance(text, str)}
 
 
 class DirectoryCheckpoint(_Unpacking):
@@ -164,48 +127,6 @@ class DirectoryCheckpoint(_Unpacking):
         self.tensors = store.tensors
         self.metadata: Mapping[str, Any] = {}
         self.config: Mapping[str, Any] = read_json_object(path / "config.json")
-
-    @cached_property
-    def generation_config(self) -> Mapping[str, Any]:
-        return self._optional("generation_config.json")
-
-    @cached_property
-    def tokenizer_config(self) -> Mapping[str, Any]:
-        return self._optional("tokenizer_config.json")
-
-    @property
-    def tokenizer_path(self) -> Path | None:
-        path = self.path / "tokenizer.json"
-        return path if path.is_file() else None
-
-    @cached_property
-    def chat_templates(self) -> Mapping[str, str]:
-        """From tokenizer_config.json (text, or a list of named ones), then from files of their own.
-
-        chat_template.jinja wins over the config, as in transformers, which writes it since 4.43.
-        """
-        templates: dict[str, str] = {}
-        given = self.tokenizer_config.get("chat_template")
-        given = (
-            given
-            if given is not None
-            else self._optional("chat_template.json").get("chat_template")
-        )
-        if isinstance(given, str):
-            templates[DEFAULT_TEMPLATE] = given
-        for entry in given if isinstance(given, list) else []:
-            match entry:
-                case {"name": str(name), "template": str(text)}:
-                    templates[name] = text
-        if (self.path / "chat_template.jinja").is_file():
-            templates[DEFAULT_TEMPLATE] = read_text(self.path / "chat_template.jinja")
-        for path in sorted((self.path / "additional_chat_templates").glob("*.jinja")):
-            templates[path.stem] = read_text(path)
-        return templates
-
-    def _optional(self, name: str) -> Mapping[str, Any]:
-        path = self.path / name
-        return read_json_object(path) if path.is_file() else {}
 
 
 def open_checkpoint(path: Path | str) -> Checkpoint:
