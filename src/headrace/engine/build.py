@@ -41,7 +41,6 @@ class BuiltEngine:
 class _Model:
     """A loaded model, before memory is given to it."""
 
-    path: Path
     checkpoint: Checkpoint
     spec: ModelSpec
     weights: LoadedWeights
@@ -124,7 +123,7 @@ def _load(config: ModelConfig, path: Path, backend: Backend) -> _Model:
         cache=cache_home() / "packed" if config.cache_packed else None,
         isa=backend.isa,
     )
-    return _Model(path, checkpoint, spec, weights)
+    return _Model(checkpoint, spec, weights)
 
 
 def _fit(config: EngineConfig, model: _Model) -> tuple[ModelSpec, Sizing]:
@@ -225,9 +224,10 @@ def _info(
     phases: dict[str, float],
 ) -> ModelInfo:
     return ModelInfo(
-        names=served_names(config.model, model.path),
+        names=served_names(config.model, model.checkpoint.path),
         source=config.model.model,
-        path=str(model.path),
+        # Of a directory that holds one GGUF file, that file: it has the tokenizer too.
+        path=str(model.checkpoint.path),
         family=model.spec.family,
         digest=model.weights.digest,
         vocab_size=model.spec.vocab_size,
