@@ -23,9 +23,8 @@ HR_INLINE float half_at(const std::byte* p, int64_t index) {
   return float_from_f16(bits);
 }
 
-HR_INLINE int code_at(const Row& row, WeightFormat format, int64_t group, int i) {
-  const std::byte* codes = row.panel + group * row.layout.group_codes;
-  const int quad = i / 4, byte = 4 * row.lane + i % 4;
+HR_INLINE int code_at(const std::byte* codes, WeightFormat format, int lane, int i) {
+  const int quad = i / 4, byte = 4 * lane + i % 4;
   if (format != WeightFormat::kW4G32) return std::to_integer<int>(codes[64 * quad + byte]);
   const int pair = std::to_integer<int>(codes[64 * (quad / 2) + byte]);
   return quad % 2 == 0 ? pair & 15 : pair >> 4;
@@ -34,12 +33,12 @@ HR_INLINE int code_at(const Row& row, WeightFormat format, int64_t group, int i)
 HR_INLINE void embed_quantized(const PackedWeight& table, const Row& row, float unit, float* out) {
   const int per_group = table.format == WeightFormat::kW8G16 ? 2 : 1;  // scales per 32 inputs
   for (int64_t k = 0; k < table.num_inputs; ++k) {
-    const int64_t group = k / kGroup;
+    const GroupPlace place = locate_group(row.layout, row.panel, k / kGroup);
     const int i = static_cast<int>(k % kGroup);
-    const int64_t index = (group * per_group + i * per_group / kGroup) * kPanel + row.lane;
-    const float scale = half_at(row.panel + row.layout.scales, index);
-    const float min = table.has_mins ? half_at(row.panel + row.layout.mins, index) : 0.0f;
-    const int code = code_at(row, table.format, group, i) - table.offset;
+    const int index = i * per_group / kGroup * kPanel + row.lane;
+    const float scale = half_at(place.scales, index);
+    const float min = table.has_mins ? half_at(place.scales + row.layout.mins, index) : 0.0f;
+    const int code = code_at(place.codes, table.format, row.lane, i) - table.offset;
     out[k] = (scale * static_cast<float>(code) + min) * unit;
   }
 }

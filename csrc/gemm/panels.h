@@ -9,7 +9,7 @@
 namespace headrace {
 
 inline constexpr int64_t kWeightHeader = 64;          // bytes before the first panel
-inline constexpr uint32_t kWeightMagic = 0x31575248;  // "HRW1"
+inline constexpr uint32_t kWeightMagic = 0x32575248;  // "HRW2"
 
 struct WeightHeader {
   uint32_t magic;
@@ -31,31 +31,33 @@ HR_ALWAYS_INLINE bool is_quantized(WeightFormat format) {
          format == WeightFormat::kW8G16;
 }
 
-// Sizes inside one panel of 16 outputs.
+// Sizes inside one panel of 16 outputs: blocks of one or two groups, each with its scales in front
+// of its codes, so that a panel is one stream of memory.
 struct PanelLayout {
-  int64_t groups;       // of 32 inputs
-  int64_t group_codes;  // bytes of codes (or float weights) per group
-  int64_t scales;       // offset of the scales from the start of the panel
-  int64_t mins;         // offset of the mins
-  int64_t bytes;        // from panel to panel
+  int64_t groups;        // of 32 inputs
+  int64_t group_codes;   // bytes of codes (or float weights) per group
+  int64_t group_scales;  // bytes of scales and mins per group
+  int64_t mins;          // from a group's scales to its mins
+  int64_t block_bytes;
+  int64_t bytes;    // from panel to panel
+  int block_shift;  // a block has 1 << block_shift groups
 };
 
 HR_ALWAYS_INLINE PanelLayout panel_layout(WeightFormat format, int64_t num_inputs, bool has_mins) {
   PanelLayout layout{};
   layout.groups = (num_inputs + kGroup - 1) / kGroup;
-  int64_t scale_bytes = 0;  // per group
   switch (format) {
     case WeightFormat::kW4G32:
       layout.group_codes = 256;
-      scale_bytes = 32;
+      layout.mins = 32;
       break;
     case WeightFormat::kW8G32:
       layout.group_codes = 512;
-      scale_bytes = 32;
+      layout.mins = 32;
       break;
     case WeightFormat::kW8G16:
       layout.group_codes = 512;
-      scale_bytes = 64;
+      layout.mins = 64;
       break;
     case WeightFormat::kF32:
       layout.group_codes = 2048;
@@ -63,11 +65,25 @@ HR_ALWAYS_INLINE PanelLayout panel_layout(WeightFormat format, int64_t num_input
     default:
       layout.group_codes = 1024;
   }
-  layout.scales = layout.groups * layout.group_codes;
-  layout.mins = layout.scales + round_up(layout.groups * scale_bytes, kAlignment);
-  layout.bytes =
-      has_mins ? layout.mins + round_up(layout.groups * scale_bytes, kAlignment) : layout.mins;
+  layout.group_scales = layout.mins * (has_mins ? 2 : 1);
+  layout.block_shift = layout.group_scales == 32 ? 1 : 0;  // two groups fill a line of scales
+  layout.block_bytes = (layout.group_scales + layout.group_codes) << layout.block_shift;
+  layout.bytes = ((layout.groups + layout.block_shift) >> layout.block_shift) * layout.block_bytes;
   return layout;
+}
+
+// Where the scales and the codes of one group are.
+struct GroupPlace {
+  const std::byte* scales;
+  const std::byte* codes;
+};
+
+HR_ALWAYS_INLINE GroupPlace locate_group(const PanelLayout& layout, const std::byte* panel,
+                                         int64_t group) {
+  const std::byte* block = panel + (group >> layout.block_shift) * layout.block_bytes;
+  const int64_t inside = group & layout.block_shift;
+  return {block + inside * layout.group_scales,
+          block + (layout.group_scales << layout.block_shift) + inside * layout.group_codes};
 }
 
 HR_ALWAYS_INLINE int64_t num_panels(int64_t num_outputs) {

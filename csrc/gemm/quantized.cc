@@ -31,36 +31,22 @@ HR_INLINE const uint16_t* halves(const std::byte* p) {
 
 // The inputs that share the scale `kIndex` of a group: all 32, or a half.
 template <WeightFormat kFormat, int kIndex, int MR>
-HR_INLINE void add_scale_group(const TileJob& job, const std::byte* panel, int64_t group,
+HR_INLINE void add_scale_group(const TileJob& job, const GroupPlace& weight,
                                const Group<kFormat, MR>& x, Vec (&acc)[MR]) {
   IntVec dot[MR];
-  const std::byte* codes = panel + group * job.layout.group_codes;
   if constexpr (kFormat == WeightFormat::kW4G32) {
-    dot_w4<MR>(codes, x.codes, x.start[kIndex], dot);
+    dot_w4<MR>(weight.codes, x.codes, x.start[kIndex], dot);
   } else {
     constexpr int kQuads = 8 / kScalesOf<kFormat>;
-    dot_w8<kIndex * kQuads, kQuads, MR>(codes, x.codes, x.start[kIndex], dot);
+    dot_w8<kIndex * kQuads, kQuads, MR>(weight.codes, x.codes, x.start[kIndex], dot);
   }
-  const int64_t index = (group * kScalesOf<kFormat> + kIndex) * kPanel;
-  const Vec scale = load_f16(halves(panel + job.layout.scales) + index);
+  const Vec scale = load_f16(halves(weight.scales) + kIndex * kPanel);
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) acc[m] = fma(to_float(dot[m]) * scale, splat(x.scale[m]), acc[m]);
   if (!job.has_mins) return;
-  const Vec min = load_f16(halves(panel + job.layout.mins) + index);
+  const Vec min = load_f16(halves(weight.scales + job.layout.mins) + kIndex * kPanel);
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) acc[m] = fma(min, splat(x.scaled_sum[kIndex][m]), acc[m]);
-}
-
-// Asks for the same group of the next panel: memory is read in order, one panel ahead.
-template <WeightFormat kFormat>
-HR_INLINE void prefetch_group(const TileJob& job, const std::byte* next, int64_t group) {
-  constexpr int kCodeLines = kFormat == WeightFormat::kW4G32 ? 4 : 8;
-#pragma GCC unroll 8
-  for (int i = 0; i < kCodeLines; ++i) prefetch(next + (group * kCodeLines + i) * 64);
-  const int64_t tail = job.layout.scales + group * 64;
-  if (tail < job.layout.bytes) prefetch(next + tail);
-  if (kFormat == WeightFormat::kW8G16 && job.has_mins)
-    prefetch(next + job.layout.mins + group * 64);
 }
 
 template <WeightFormat kFormat, int MR>
@@ -69,18 +55,16 @@ void run(const TileJob& job) {
   const int64_t groups = job.layout.groups;
   for (int64_t p = job.first_panel; p < job.last_panel; ++p) {
     const std::byte* panel = job.panels + p * job.layout.bytes;
-    const bool has_next = (p + 1) * kPanel < job.num_outputs;
     for (int row = job.first_row; row < job.last_row; row += MR) {
-      const bool prefetches = has_next && row == job.first_row;
       const Group<kFormat, MR>* x = operand + row / MR * groups;
       Vec acc[MR];
 #pragma GCC unroll 16
       for (int m = 0; m < MR; ++m) acc[m] = zero();
       for (int64_t group = 0; group < groups; ++group, ++x) {
-        if (prefetches) prefetch_group<kFormat>(job, panel + job.layout.bytes, group);
-        add_scale_group<kFormat, 0, MR>(job, panel, group, *x, acc);
+        const GroupPlace weight = locate_group(job.layout, panel, group);
+        add_scale_group<kFormat, 0, MR>(job, weight, *x, acc);
         if constexpr (kScalesOf<kFormat> == 2) {
-          add_scale_group<kFormat, 1, MR>(job, panel, group, *x, acc);
+          add_scale_group<kFormat, 1, MR>(job, weight, *x, acc);
         }
       }
 #pragma GCC unroll 16

@@ -59,8 +59,6 @@ HR_INLINE void store_tile_row(const TileJob& job, int64_t panel, int row, Vec ac
   store(out, job.accumulate ? load(out, mask) + acc : acc, mask);
 }
 
-HR_INLINE void prefetch(const std::byte* p) { __builtin_prefetch(p, 0, 3); }
-
 // The height that wastes least: every tile costs its rows and about `overhead` rows of unpacking.
 HR_INLINE const TileChoice& choose_tile(const TileChoice* choices, int count, int rows,
                                         float overhead) {
@@ -114,8 +112,23 @@ HR_INLINE void prepare_tiles(TileJob& job, OpContext& context, const TileChoice&
   }
 }
 
-// Rows of one block: as many as keep the operand in half of a small L2, in whole tiles.
+// Rows of one block: as many as keep the operand in a part of a small L2, in whole tiles.
 inline constexpr int64_t kBlockBytes = 128 * 1024;
+
+// Weights of one item, at least: shorter streams of memory spend their time starting.
+inline constexpr int64_t kItemBytes = 48 * 1024;
+inline constexpr int64_t kItemsPerThread = 8;
+
+// Panels per item: every thread gets equally many items, few enough that each is a stream worth
+// starting.
+HR_INLINE int64_t panels_per_item(const TileJob& job, int64_t threads, int64_t blocks,
+                                  int64_t panels_at_once) {
+  const int64_t panels = num_panels(job.num_outputs);
+  const int64_t share = panels * job.layout.bytes / threads / kItemBytes;
+  const int64_t rounds = share < 1 ? 1 : (share < kItemsPerThread ? share : kItemsPerThread);
+  const int64_t items = (threads * rounds + blocks - 1) / blocks;
+  return round_up((panels + items - 1) / items, panels_at_once);
+}
 
 // Cuts the linear into items and runs them; items are `panels_at_once` panels or a multiple of it.
 HR_INLINE void run_tiles(const LinearArgs& args, OpContext& context, const TileChoice* choices,
@@ -130,9 +143,7 @@ HR_INLINE void run_tiles(const LinearArgs& args, OpContext& context, const TileC
   const int64_t block = (fitting < 1 ? 1 : fitting) * tile.height;
   const int64_t blocks = (rows + block - 1) / block;
   const int64_t panels = num_panels(job.num_outputs);
-  const int64_t wanted = (8 * context.pool.num_threads() + blocks - 1) / blocks;  // items per block
-  const int64_t even = panels / wanted < 1 ? 1 : panels / wanted;
-  const int64_t step = round_up(even, panels_at_once);
+  const int64_t step = panels_per_item(job, context.pool.num_threads(), blocks, panels_at_once);
   const int64_t steps = (panels + step - 1) / step;
   context.pool.parallel_for(blocks * steps, [&](int64_t item, int) {
     TileJob part = job;

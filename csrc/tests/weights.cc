@@ -71,16 +71,18 @@ TestWeight make_weight(WeightFormat format, bool has_mins, int64_t num_outputs, 
         put_float(panel, format, lane, k, static_cast<float>(value));
         continue;
       }
+      const GroupPlace place = locate_group(layout, panel, k / kGroup);
+      auto* scales = const_cast<std::byte*>(place.scales);
+      auto* codes = const_cast<std::byte*>(place.codes);
       if (k % group_size == 0) {
-        const int64_t index = k / group_size * kPanel + lane;
+        const int64_t index = k % kGroup / group_size * kPanel + lane;
         scale = rounded(WeightFormat::kF16, 0.01f + 0.01f * uniform(random));
         min = rounded(WeightFormat::kF16, -0.1f * uniform(random));
-        put_half(panel + layout.scales, index, f16_from_float(scale));
-        if (has_mins) put_half(panel + layout.mins, index, f16_from_float(min));
+        put_half(scales, index, f16_from_float(scale));
+        if (has_mins) put_half(scales + layout.mins, index, f16_from_float(min));
       }
       const int code = static_cast<int>(random() % static_cast<unsigned>(top + 1));
-      put_code(panel + k / kGroup * layout.group_codes, format, lane, static_cast<int>(k % kGroup),
-               code);
+      put_code(codes, format, lane, static_cast<int>(k % kGroup), code);
       value = (double{scale} * (code - offset) + (has_mins ? double{min} : 0.0)) / 8.0;
     }
   }

@@ -11,7 +11,7 @@ from headrace.kernels.formats import Matrix, PackedWeight, QuantizedMatrix, Weig
 from headrace.kernels.panels import GROUP, HEADER_BYTES, PANEL, Bytes, Header, PanelLayout
 
 #: Part of the key of packed weights on disk; changes with any change of the layout in `panels.py`.
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 
 _CODES = {weight_format: code for code, weight_format in enumerate(WeightFormat)}
 _GROUP_BYTES = {
@@ -51,7 +51,7 @@ def pack(matrix: Matrix) -> PackedWeight:
         raise KernelError(f"pack: {matrix.dtype} {matrix.shape} is no float matrix [N, K].")
     packed, layout = _allocate(weight_format, matrix.shape, has_mins=False)
     for rows, target in _parts(packed, layout):
-        padded = panels.pad_rows(matrix[rows], len(target), layout.groups * GROUP)
+        padded = panels.pad_rows(matrix[rows], len(target), layout.num_groups * GROUP)
         is_paired = weight_format is WeightFormat.BF16
         panels.write_columns(padded.view(np.uint32) if is_paired else padded, target)
     return packed
@@ -65,11 +65,11 @@ def unpack_codes(weight: PackedWeight) -> QuantizedMatrix:
     num_groups = -(-weight.num_inputs // weight.format.group_size)
 
     def floats(part: slice) -> NDArray[np.float32]:
-        rows = panels.read_columns(stored[:, part], np.float16)
+        rows = panels.read_columns(stored[:, :, part], np.float16)
         kept = rows[: weight.num_outputs, :num_groups].astype(np.float32)
         return kept * np.float32(2.0**-exponent)
 
-    lines = stored[:, layout.code_part]
+    lines = stored[:, :, layout.code_part]
     if weight.format is WeightFormat.W4G32:
         codes = panels.read_nibbles(lines)
     else:
@@ -117,7 +117,7 @@ def _pack_quantized(matrix: QuantizedMatrix) -> PackedWeight:
         offset=matrix.offset,
         exponent=exponent,
     )
-    width = layout.groups * (GROUP // matrix.format.group_size)
+    width = layout.num_groups * (GROUP // matrix.format.group_size)
     unit = np.float32(2.0**exponent)
 
     def write(values: NDArray[np.float32], target: Bytes) -> None:
@@ -125,15 +125,15 @@ def _pack_quantized(matrix: QuantizedMatrix) -> PackedWeight:
         panels.write_columns(panels.pad_rows(stored, len(target), width), target)
 
     for rows, target in _parts(packed, layout):
-        codes = panels.pad_rows(matrix.codes[rows], len(target), layout.groups * GROUP)
-        lines = target[:, layout.code_part]
+        codes = panels.pad_rows(matrix.codes[rows], len(target), layout.num_groups * GROUP)
+        lines = target[:, :, layout.code_part]
         if matrix.format is WeightFormat.W4G32:
             panels.write_nibbles(codes, lines)
         else:
             panels.write_columns(codes.view(np.uint32), lines)
-        write(matrix.scales[rows], target[:, layout.scale_part])
+        write(matrix.scales[rows], target[:, :, layout.scale_part])
         if matrix.mins is not None:
-            write(matrix.mins[rows], target[:, layout.min_part])
+            write(matrix.mins[rows], target[:, :, layout.min_part])
     return packed
 
 
@@ -194,15 +194,15 @@ def _allocate(
 
 
 def _parts(packed: PackedWeight, layout: PanelLayout) -> Iterator[tuple[slice, Bytes]]:
-    """Some rows at a time, with the panels [p, bytes] that they fill."""
-    stored = packed.data[HEADER_BYTES:].reshape(-1, layout.bytes)
+    """Some rows at a time, with the panels [p, blocks, bytes] that they fill."""
+    stored = packed.data[HEADER_BYTES:].reshape(-1, layout.num_blocks, layout.block_bytes)
     for first in range(0, len(stored), _PANELS_AT_ONCE):
         target = stored[first : first + _PANELS_AT_ONCE]
         yield slice(first * PANEL, (first + len(target)) * PANEL), target
 
 
 def _open(weight: PackedWeight) -> tuple[PanelLayout, Bytes, int]:
-    """(layout, panels [p, bytes], exponent). Raises KernelError for data of another weight."""
+    """(layout, panels [p, blocks, bytes], exponent). Raises KernelError for data of another weight."""
     size = packed_size(
         weight.format, weight.num_outputs, weight.num_inputs, has_mins=weight.has_mins
     )
@@ -218,4 +218,8 @@ def _open(weight: PackedWeight) -> tuple[PanelLayout, Bytes, int]:
     if header != expected or weight.data.shape != (size,):
         raise KernelError("unpack: the packed data is broken or belongs to another weight.")
     layout = _layout(weight.format, weight.num_inputs, weight.has_mins)
-    return layout, weight.data[HEADER_BYTES:].reshape(-1, layout.bytes), header.exponent
+    return (
+        layout,
+        weight.data[HEADER_BYTES:].reshape(-1, layout.num_blocks, layout.block_bytes),
+        header.exponent,
+    )

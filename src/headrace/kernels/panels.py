@@ -5,19 +5,25 @@
     panel 1  outputs 16..31
     ...      N is padded to 16 outputs and K to 32 inputs with zero codes, scales and weights
 
-One panel, with B = ceil(K / 32) groups; every part starts at a multiple of 64 bytes:
+A panel is one stream of memory: blocks of one or two groups of 32 inputs, scales in front of codes.
 
-    codes    group 0 | group 1 | ... | group B-1
-    scales   float16 [B, 16 outputs]; two rows a group for w8g16: [2B, 16]
-    mins     the same shape, only with `has_mins`
+    block    scales (and mins) of its groups, then the codes of its groups; a multiple of 64 bytes
+             two groups where scales take 32 bytes a group, so that they fill a line; else one
+    scales   float16 [16 outputs] per group, two such rows a group for w8g16
+    mins     the same, behind the group's scales, only with `has_mins`
+
+    w4g32    [scales g0 | scales g1]  [codes g0]  [codes g1]     64 + 2 x 256 bytes
+    w4g32 with mins   [scales | mins] [codes]                    64 + 256
+    w8g32    [scales g0 | scales g1]  [codes g0]  [codes g1]     64 + 2 x 512
+    w8g32 with mins   [scales | mins] [codes]                    64 + 512
+    w8g16    [scales, 2 rows] [codes]                            64 + 512
+    w8g16 with mins   [scales, 2 rows] [mins, 2 rows] [codes]    128 + 512
 
 A *quad* is four adjacent inputs of sixteen outputs, 64 bytes: byte 4n + j is input 4q + j of output n.
 That is one vector operand of an int8 dot product, whose other operand is four codes of a row, repeated.
 
-    w8       group = quads 0..7                                                        512 bytes
-    w4       group = four lines; line i: low nibbles quad 2i, high nibbles quad 2i + 1     256 bytes
-             line 0                         line 1              line 2              line 3
-             [hi: q1 | lo: q0] x 64 bytes   [hi: q3 | lo: q2]   [hi: q5 | lo: q4]   [hi: q7 | lo: q6]
+    w8 codes of a group: quads 0..7
+    w4 codes of a group: four lines; line i holds quad 2i in the low and quad 2i + 1 in the high nibbles
 
 Float panels have no scales. f32: per input, 16 outputs (64 bytes). f16: the same in 32 bytes. bf16: per pair
 of inputs, 16 words with the even input in the low half (64 bytes), the operand of a bf16 dot product.
@@ -39,7 +45,7 @@ HEADER_BYTES = 64
 ALIGNMENT = 64
 
 _HEADER = struct.Struct("<IBBHqqi")
-_MAGIC = 0x31575248
+_MAGIC = 0x32575248
 
 Bytes = NDArray[np.uint8]
 
@@ -78,7 +84,7 @@ class Header:
 
 
 class PanelLayout:
-    """Offsets inside one panel.
+    """Sizes inside one panel.
 
     `group_bytes` codes or floats per 32 inputs; `scales_per_group` is 0 for float formats.
     """
@@ -86,23 +92,33 @@ class PanelLayout:
     def __init__(
         self, num_inputs: int, *, group_bytes: int, scales_per_group: int, has_mins: bool
     ) -> None:
-        self.groups = -(-num_inputs // GROUP)  # B
-        self.scales = self.groups * group_bytes
-        self._scale_bytes = 2 * PANEL * self.groups * scales_per_group
-        self.mins = self.scales + -(-self._scale_bytes // ALIGNMENT) * ALIGNMENT
-        self.bytes = self.mins + (self.mins - self.scales if has_mins else 0)
+        row_bytes = 2 * PANEL * scales_per_group
+        group_scales = row_bytes * (2 if has_mins else 1)
+        groups = -(-num_inputs // GROUP)
+        self.groups_per_block = 2 if group_scales == ALIGNMENT // 2 else 1
+        self.num_blocks = -(-groups // self.groups_per_block)
+        self._codes = group_scales * self.groups_per_block
+        self._scales = row_bytes * self.groups_per_block
+        self.block_bytes = self._codes + group_bytes * self.groups_per_block
+        self.bytes = self.num_blocks * self.block_bytes
+
+    @property
+    def num_groups(self) -> int:
+        """Groups of 32 inputs that fit, padding included."""
+        return self.num_blocks * self.groups_per_block
 
     @property
     def code_part(self) -> slice:
-        return slice(0, self.scales)
+        """Bytes of a block that hold codes."""
+        return slice(self._codes, self.block_bytes)
 
     @property
     def scale_part(self) -> slice:
-        return slice(self.scales, self.scales + self._scale_bytes)
+        return slice(0, self._scales)
 
     @property
     def min_part(self) -> slice:
-        return slice(self.mins, self.mins + self._scale_bytes)
+        return slice(self._scales, self._codes)
 
 
 def empty_aligned(size: int) -> Bytes:
@@ -123,33 +139,33 @@ def pad_rows(rows: NDArray[Any], panels: int, width: int) -> NDArray[Any]:
 
 
 def write_columns(rows: NDArray[Any], target: Bytes) -> None:
-    """Rows [panels * 16, W] into `target` [panels, bytes] as [panels, W, 16]."""
-    panels = len(target)
-    stored = target.view(rows.dtype).reshape(panels, -1, PANEL)
-    stored[:] = rows.reshape(panels, PANEL, -1).transpose(0, 2, 1)
+    """Rows [panels * 16, W] into `target` [panels, blocks, bytes], sixteen outputs side by side."""
+    panels, blocks, _ = target.shape
+    stored = target.view(rows.dtype).reshape(panels, blocks, -1, PANEL)
+    stored[:] = rows.reshape(panels, PANEL, blocks, -1).transpose(0, 2, 3, 1)
 
 
 def read_columns(source: Bytes, element: type[np.generic]) -> NDArray[Any]:
     """The inverse of `write_columns`."""
-    stored = np.ascontiguousarray(source).view(element).reshape(len(source), -1, PANEL)
-    rows = np.ascontiguousarray(stored.transpose(0, 2, 1))
-    return rows.reshape(len(source) * PANEL, -1)
+    panels, blocks, _ = source.shape
+    stored = source.view(element).reshape(panels, blocks, -1, PANEL)
+    return np.ascontiguousarray(stored.transpose(0, 3, 1, 2)).reshape(panels * PANEL, -1)
 
 
 def write_nibbles(codes: Bytes, target: Bytes) -> None:
-    """4-bit codes [panels * 16, 32 B] into their lines."""
-    panels = len(target)
-    quads = codes.view(np.uint32).reshape(panels, PANEL, -1).transpose(0, 2, 1)
-    lines = quads[:, 1::2] << np.uint32(4)
-    lines |= quads[:, 0::2]
+    """4-bit codes [panels * 16, K] into the lines of `target` [panels, blocks, bytes]."""
+    panels, blocks, _ = target.shape
+    quads = codes.view(np.uint32).reshape(panels, PANEL, blocks, -1).transpose(0, 2, 3, 1)
+    lines = quads[:, :, 1::2] << np.uint32(4)
+    lines |= quads[:, :, 0::2]
     target.view(np.uint32).reshape(lines.shape)[:] = lines
 
 
 def read_nibbles(source: Bytes) -> Bytes:
     """The inverse of `write_nibbles`."""
-    panels = len(source)
-    lines = np.ascontiguousarray(source).view(np.uint32).reshape(panels, -1, PANEL)
+    panels, blocks, _ = source.shape
+    lines = source.view(np.uint32).reshape(panels, blocks, -1, PANEL)
     mask = np.uint32(0x0F0F0F0F)
-    both = np.stack((lines & mask, lines >> np.uint32(4) & mask), axis=2)
-    quads = both.reshape(panels, -1, PANEL).transpose(0, 2, 1)
+    both = np.stack((lines & mask, lines >> np.uint32(4) & mask), axis=3)
+    quads = both.reshape(panels, blocks, -1, PANEL).transpose(0, 3, 1, 2)
     return np.ascontiguousarray(quads).view(np.uint8).reshape(panels * PANEL, -1)
