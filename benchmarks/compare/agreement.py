@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,8 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.kernels.dispatch import create_backend
-from headrace.kernels.ops import Backend, DType, KVLayout, StepInputs, StepLimits
+from headrace.kernels.ops import Backend
 from headrace.kernels.reference.backend import ReferenceBackend
+from headrace.kernels.values import DType, KVLayout, StepInputs, StepLimits
 from headrace.modeling.decoder import Decoder
 from headrace.modeling.registry import describe
 from headrace.modeling.weights.checkpoint import open_checkpoint
@@ -38,6 +39,7 @@ from headrace.modeling.weights.sources import resolve
 
 HERE = Path(__file__).parent
 BLOCK_SIZE = 16
+BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,21 @@ class Continuation:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Shares are of positions; KL in nats, means over positions."""
+    """How often our most likely token is llama.cpp's; shares are of positions."""
 
     positions: int
     same_top1: float
     decided: int
     """Positions where llama.cpp's two best logits differ by more than 0.5."""
     same_top1_decided: float
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Both from the float32 reference; KL in nats, means over positions."""
+
+    same_top1_reference: float
+    """Positions where the reference agrees with llama.cpp: what near ties leave to be had."""
     kl_ours: float
     kl_llama: float
 
@@ -68,8 +78,11 @@ class Agreement:
 
 
 @contextmanager
-def llama_server(model: Path, *, threads: int = 2) -> Iterator[str]:
-    """The base URL of a llama.cpp server that lives as long as the block."""
+def llama_server(model: Path, *, threads: int = 1) -> Iterator[str]:
+    """The base URL of a llama.cpp server that lives as long as the block.
+
+    One thread: its threads spin while they wait for one another, which on a busy machine takes minutes.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -128,56 +141,78 @@ def continue_prompt(url: str, text: str, *, tokens: int, num_probs: int) -> Cont
     return Continuation(prompt_ids, [step["id"] for step in steps], top)
 
 
-class Scorer:
-    """Teacher-forced logits of one model on one back end."""
+@dataclass(frozen=True)
+class Forced:
+    """A teacher-forced sequence: logits are wanted after each token from index `first` on."""
 
-    def __init__(self, path: Path, backend: Backend, *, max_tokens: int, dtype: DType) -> None:
+    token_ids: list[int]
+    first: int
+
+
+class Scorer:
+    """Teacher-forced logits of one model on one back end, several sequences a step."""
+
+    def __init__(
+        self, path: Path, backend: Backend, dtype: DType, *, sequences: Sequence[Forced]
+    ) -> None:
+        """`sequences` are all that will ever be scored: they size the arena and the KV cache."""
         checkpoint = open_checkpoint(path)
         spec, parameter_specs = describe(checkpoint)
         parameters = load_parameters(checkpoint, parameter_specs)
-        groups = spec.kv_groups()
-        layer_groups = [0] * spec.num_layers
-        for index, group in enumerate(groups):
-            for layer in group.layers:
-                layer_groups[layer] = index
-        num_blocks = -(-max_tokens // BLOCK_SIZE)
+        num_groups = len(spec.kv_groups())
+        longest = max(len(sequence.token_ids) for sequence in sequences)
+        blocks = -(-longest // BLOCK_SIZE)
         layout = KVLayout(
             num_layers=spec.num_layers,
             num_kv_heads=spec.num_kv_heads,
             head_size=spec.head_size,
             block_size=BLOCK_SIZE,
             dtype=dtype,
-            layer_groups=tuple(layer_groups),
-            num_blocks=(num_blocks,) * len(groups),
+            layer_groups=spec.layer_groups(),
+            num_blocks=(blocks * BATCH,) * num_groups,
         )
-        limits = StepLimits(max_tokens=max_tokens, max_outputs=max_tokens)
-        self._model = Decoder(spec, parameters).record(
-            backend, limits, backend.create_kv_cache(layout)
-        )
-        self._table = np.arange(num_blocks, dtype=np.int32)[None, :]
-        self._num_groups = len(groups)
+        limits = StepLimits(max_tokens=longest * BATCH, max_outputs=longest * BATCH)
+        model = Decoder(spec, parameters).record(backend, limits, backend.create_kv_cache(layout))
+        assert model.logits is not None
+        self._program, self._logits = model.program, model.logits
+        table = np.arange(blocks * BATCH, dtype=np.int32).reshape(BATCH, blocks)
+        self._tables = (table,) * num_groups
 
-    def logits(self, token_ids: list[int], first: int) -> NDArray[np.float32]:
-        """[len(token_ids) - first, V]: what follows each of the tokens from `first` on."""
-        count = len(token_ids)
+    def logits(self, sequences: Sequence[Forced]) -> Iterator[NDArray[np.float32]]:
+        """For each sequence [tokens - first, V]; valid until the next is asked for."""
+        for begin in range(0, len(sequences), BATCH):
+            yield from self._step(sequences[begin : begin + BATCH])
+
+    def _step(self, batch: Sequence[Forced]) -> Iterator[NDArray[np.float32]]:
+        lengths = [len(sequence.token_ids) for sequence in batch]
+        starts = np.cumsum([0, *lengths], dtype=np.int32)
+        rows = [
+            np.arange(start + sequence.first, start + length, dtype=np.int32)
+            for start, length, sequence in zip(starts, lengths, batch, strict=False)
+        ]
         inputs = StepInputs(
-            token_ids=np.array(token_ids, np.int32),
-            positions=np.arange(count, dtype=np.int32),
-            query_starts=np.array([0, count], np.int32),
-            key_starts=np.zeros(1, np.int32),
-            slots=np.zeros(1, np.int32),
-            block_tables=(self._table,) * self._num_groups,
-            output_rows=np.arange(first, count, dtype=np.int32),
+            token_ids=np.concatenate([s.token_ids for s in batch]).astype(np.int32),
+            positions=np.concatenate([np.arange(n) for n in lengths]).astype(np.int32),
+            query_starts=starts,
+            key_starts=np.zeros(len(batch), np.int32),
+            slots=np.arange(len(batch), dtype=np.int32),
+            block_tables=self._tables,
+            output_rows=np.concatenate(rows),
         )
-        self._model.program.run(inputs)
-        return self._model.program.read(self._model.logits, count - first).copy()
+        self._program.run(inputs)
+        logits = self._program.read(self._logits, sum(map(len, rows)))
+        end = 0
+        for wanted in rows:
+            begin, end = end, end + len(wanted)
+            yield logits[begin:end]
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     """Row by row, in double precision."""
     values = logits.astype(np.float64)
     values -= values.max(axis=-1, keepdims=True)
-    return values - np.log(np.exp(values).sum(axis=-1, keepdims=True))
+    values -= np.log(np.exp(values).sum(axis=-1, keepdims=True))
+    return values
 
 
 def _coarse(log_probs: NDArray[np.float64], ids: list[int]) -> NDArray[np.float64]:
@@ -190,50 +225,69 @@ def _kl(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
     return float(np.sum(p * (np.log(p) - np.log(q))))
 
 
-def compare(continuations: list[Continuation], ours: Scorer, reference: Scorer) -> Agreement:
-    """The figures over all positions of all continuations."""
-    same: list[bool] = []
-    decided: list[bool] = []
-    kl_ours: list[float] = []
-    kl_llama: list[float] = []
-    for item in continuations:
-        tokens = item.prompt_ids + item.token_ids[:-1]
-        first = len(item.prompt_ids) - 1
-        our_logits = ours.logits(tokens, first)
-        ours_log = log_softmax(our_logits)
-        truth_log = log_softmax(reference.logits(tokens, first))
-        for row, top in enumerate(item.top):
-            ids = [token for token, _ in top]
-            same.append(int(our_logits[row].argmax()) == ids[0])
-            decided.append(top[0][1] - top[1][1] > 0.5)
-            truth = _coarse(truth_log[row], ids)
-            head = np.exp(np.array([log_prob for _, log_prob in top], np.float64))
-            theirs = np.append(head, max(1.0 - head.sum(), 1e-12))
-            kl_ours.append(_kl(truth, _coarse(ours_log[row], ids)))
-            kl_llama.append(_kl(truth, theirs))
-    return Agreement(
-        positions=len(same),
-        same_top1=float(np.mean(same)),
-        decided=int(np.sum(decided)),
-        same_top1_decided=float(np.mean([s for s, d in zip(same, decided, strict=True) if d])),
-        kl_ours=float(np.mean(kl_ours)),
-        kl_llama=float(np.mean(kl_llama)),
-    )
+def forced(continuations: Sequence[Continuation]) -> list[Forced]:
+    """Each prompt with what llama.cpp said, but for its last token, which nothing follows."""
+    return [
+        Forced(item.prompt_ids + item.token_ids[:-1], len(item.prompt_ids) - 1)
+        for item in continuations
+    ]
 
 
-def measure(model: str, *, prompts: int, tokens: int, num_probs: int) -> Agreement:
-    """Run llama.cpp, then both of our back ends, on the same file."""
-    path = resolve(model)
+def continue_all(path: Path, *, prompts: int, tokens: int, num_probs: int) -> list[Continuation]:
+    """What llama.cpp says after the first `prompts` lines of prompts.txt."""
     texts = (HERE / "prompts.txt").read_text().strip().split("\n")[:prompts]
     with llama_server(path) as url:
-        continuations = [
+        return [
             continue_prompt(url, text.replace("\\n", "\n"), tokens=tokens, num_probs=num_probs)
             for text in texts
         ]
-    longest = max(len(item.prompt_ids) + len(item.token_ids) for item in continuations)
-    ours = Scorer(path, create_backend("cpu"), max_tokens=longest, dtype=DType.F16)
-    reference = Scorer(path, ReferenceBackend(exact=False), max_tokens=longest, dtype=DType.F32)
-    return compare(continuations, ours, reference)
+
+
+def our_scorer(path: Path, continuations: Sequence[Continuation]) -> Scorer:
+    """The CPU kernels, with keys and values as the engine keeps them."""
+    return Scorer(path, create_backend("cpu"), DType.F16, sequences=forced(continuations))
+
+
+def reference_scorer(path: Path, continuations: Sequence[Continuation]) -> Scorer:
+    """Dequantised weights, nothing rounded below float32."""
+    backend = ReferenceBackend(exact=False)
+    return Scorer(path, backend, DType.F32, sequences=forced(continuations))
+
+
+def compare(continuations: Sequence[Continuation], ours: Scorer) -> Agreement:
+    """Top-1 over all positions of all continuations."""
+    same: list[bool] = []
+    decided: list[bool] = []
+    answers = ours.logits(forced(continuations))
+    for item, logits in zip(continuations, answers, strict=True):
+        for best, top in zip(logits.argmax(axis=1), item.top, strict=True):
+            same.append(int(best) == top[0][0])
+            decided.append(top[0][1] - top[1][1] > 0.5)
+    return Agreement(
+        positions=len(same),
+        same_top1=float(np.mean(same)),
+        decided=sum(decided),
+        same_top1_decided=float(np.mean([s for s, d in zip(same, decided, strict=True) if d])),
+    )
+
+
+def diverge(continuations: Sequence[Continuation], ours: Scorer, reference: Scorer) -> Divergence:
+    """KL over llama.cpp's reported tokens and one bucket for all others."""
+    same: list[bool] = []
+    kl_ours: list[float] = []
+    kl_llama: list[float] = []
+    sequences = forced(continuations)
+    answers = zip(ours.logits(sequences), reference.logits(sequences), strict=True)
+    for item, (our_logits, true_logits) in zip(continuations, answers, strict=True):
+        ours_log, truth_log = log_softmax(our_logits), log_softmax(true_logits)
+        for row, top in enumerate(item.top):
+            ids = [token for token, _ in top]
+            same.append(int(true_logits[row].argmax()) == ids[0])
+            truth = _coarse(truth_log[row], ids)
+            head = np.exp(np.array([log_prob for _, log_prob in top], np.float64))
+            kl_ours.append(_kl(truth, _coarse(ours_log[row], ids)))
+            kl_llama.append(_kl(truth, np.append(head, max(1.0 - head.sum(), 1e-12))))
+    return Divergence(float(np.mean(same)), float(np.mean(kl_ours)), float(np.mean(kl_llama)))
 
 
 def main() -> None:
@@ -243,8 +297,15 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--num-probs", type=int, default=2000)
     args = parser.parse_args()
-    result = measure(args.model, prompts=args.prompts, tokens=args.tokens, num_probs=args.num_probs)
-    print(json.dumps(asdict(result) | {"kl_ratio": result.kl_ratio}, indent=2))
+    path = resolve(args.model)
+    continuations = continue_all(
+        path, prompts=args.prompts, tokens=args.tokens, num_probs=args.num_probs
+    )
+    ours = our_scorer(path, continuations)
+    agreement = compare(continuations, ours)
+    divergence = diverge(continuations, ours, reference_scorer(path, continuations))
+    found = asdict(agreement) | asdict(divergence) | {"kl_ratio": divergence.kl_ratio}
+    print(json.dumps({"model": args.model} | found, indent=2))
 
 
 if __name__ == "__main__":
