@@ -21,7 +21,7 @@ from headrace.core.errors import BadRequestError, InternalError
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.request import Request, TokenSegment
 from headrace.engine.build import build_engine
-from headrace.preprocess.load import load_preparer
+from headrace.preprocess.load import load_text
 from headrace.preprocess.prepare import Arrival
 
 Message = Mapping[str, Any]
@@ -75,12 +75,9 @@ class LLM:
         built = build_engine(config, self._clock, _ignore)
         self.info = built.info
         self._engine = built.engine
-        self._preparer = load_preparer(
-            built.info,
-            ServerConfig(max_queue_time=_FOR_EVER, request_timeout=_FOR_EVER),
-            self._clock,
-            chat_template=config.model.chat_template,
-        )
+        text = load_text(built.info.path, chat_template=config.model.chat_template)
+        patient = ServerConfig(max_queue_time=_FOR_EVER, request_timeout=_FOR_EVER)
+        self._preparer = text.preparer(built.info, patient, self._clock)
         self._ids = count()
         self._boxes: dict[str, list[TokenEvent]] = {}  # events that open streams have not read
 

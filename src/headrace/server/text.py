@@ -7,10 +7,8 @@ from pathlib import Path
 from headrace.config.root import ServeConfig
 from headrace.core.clock import Clock
 from headrace.core.model_info import ModelInfo
-from headrace.preprocess.generation_config import SamplingDefaults, read_sampling_defaults
-from headrace.preprocess.load import read_template
+from headrace.preprocess.load import ModelText, load_text
 from headrace.preprocess.prepare import Preparer
-from headrace.preprocess.tokenizer import Tokenizer, load_tokenizer
 
 
 class TextFront:
@@ -21,16 +19,14 @@ class TextFront:
         self._clock = clock
         self._early: asyncio.Task[None] | None = None
         self._path: Path | None = None
-        self._tokenizer: Tokenizer | None = None
-        self._defaults = SamplingDefaults()
-        self._chat_template: str | None = None
+        self._text: ModelText | None = None
         self.seconds = 0.0
         """How long loading took."""
 
     @property
     def is_loaded(self) -> bool:
         """`preparer` may be called."""
-        return self._tokenizer is not None
+        return self._text is not None
 
     def begin_load(self) -> None:
         """The model's files are here: start to read them. Does nothing the second time."""
@@ -49,15 +45,8 @@ class TextFront:
 
     def preparer(self, info: ModelInfo) -> Preparer:
         """For an engine with these facts."""
-        assert self._tokenizer is not None
-        return Preparer(
-            self._tokenizer,
-            info,
-            self._config.server,
-            self._clock,
-            defaults=self._defaults,
-            chat_template=self._chat_template,
-        )
+        assert self._text is not None
+        return self._text.preparer(info, self._config.server, self._clock)
 
     async def _load(self, find: Callable[[], Path]) -> None:
         started = self._clock.monotonic()
@@ -66,11 +55,8 @@ class TextFront:
 
     def _read(self, find: Callable[[], Path]) -> None:
         path = find()
-        tokenizer = load_tokenizer(path)
-        self._defaults = read_sampling_defaults(path)
-        template = self._config.engine.model.chat_template
-        self._chat_template = None if template is None else read_template(template)
-        self._path, self._tokenizer = path, tokenizer
+        text = load_text(path, chat_template=self._config.engine.model.chat_template)
+        self._path, self._text = path, text
 
 
 def _locate(source: str) -> Path:

@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 from tests.support.fake_clock import FakeClock
+from tests.support.tiny_models import make_tiny_llama
 from tests.support.tiny_tokenizers import byte_level_tokenizer, sentencepiece_tokenizer
 
 from headrace.api.chat import ChatRequest
@@ -16,7 +17,7 @@ from headrace.core.errors import (
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request
 from headrace.preprocess.generation_config import SamplingDefaults
-from headrace.preprocess.load import load_preparer
+from headrace.preprocess.load import ModelText, load_text, read_template
 from headrace.preprocess.prepare import Arrival, Preparer
 
 ARRIVAL = Arrival(request_id="r", time=1000.0)
@@ -315,17 +316,19 @@ def test_a_template_file_that_cannot_be_used_stops_the_start(tmp_path, content):
     path = tmp_path / "t.jinja"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    def start():
+        text = ModelText(byte_level_tokenizer(), chat_template=read_template(str(path)))
+        text.preparer(model_info(), ServerConfig(), FakeClock())
+
     with pytest.raises(ConfigError, match="chat template"):
-        load_preparer(
-            model_info(), ServerConfig(), FakeClock(),
-            tokenizer=byte_level_tokenizer(), chat_template=str(path),
-        )  # fmt: skip
+        start()
 
 
-def test_a_template_file_replaces_the_model_s(tmp_path):
+def test_a_template_file_replaces_the_model_s(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "t.jinja").write_text("fixed")
-    prepare = load_preparer(
-        model_info(), ServerConfig(), FakeClock(),
-        tokenizer=byte_level_tokenizer(), chat_template=str(tmp_path / "t.jinja"),
-    )  # fmt: skip
+    make_tiny_llama(tmp_path / "model")
+    text = load_text(tmp_path / "model", chat_template=str(tmp_path / "t.jinja"))
+    prepare = text.preparer(model_info(), ServerConfig(), FakeClock())
     assert prepare.tokenizer.decode(ids_of(prepare.chat(chat("a"), ARRIVAL))) == "fixed"
