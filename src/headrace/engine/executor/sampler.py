@@ -7,7 +7,7 @@ from headrace.core.errors import KernelError
 from headrace.core.events import TokenLogprobs
 from headrace.core.step import OutputKind, PlanRow, RowResult, StepPlan
 from headrace.engine.executor.inputs import OutputRows
-from headrace.engine.executor.slots import SlotTable
+from headrace.engine.executor.slots import SlotTable, no_biases
 from headrace.kernels.ops import Backend
 from headrace.kernels.values import SampleBatch, SampleOutput
 
@@ -20,6 +20,9 @@ class Sampler:
     def __init__(self, backend: Backend, table: SlotTable) -> None:
         self._backend = backend
         self._table = table
+        self._kept: SampleBatch | None = None
+        self._kept_slots: list[int] = []
+        self._kept_version = -1
 
     def run(
         self, plan: StepPlan, outputs: OutputRows, logits: NDArray[np.float32]
@@ -28,6 +31,7 @@ class Sampler:
         if not outputs.slots:
             return tuple(RowResult(row.slot) for row in plan.rows)
         batch = self._batch(outputs)
+        batch.allowed = None
         if plan.token_masks:
             batch.allowed = unpack_masks(plan.token_masks, outputs.masks, logits.shape[1])
         drawn = self._backend.sample(logits, batch)
@@ -64,9 +68,28 @@ class Sampler:
         return RowResult(row.slot, tuple(accepted), logprobs)
 
     def _batch(self, outputs: OutputRows) -> SampleBatch:
+        """The draws of these rows. In steady decode only positions change, so the rest is kept."""
+        table, batch = self._table, self._kept
+        if (
+            batch is None
+            or outputs.slots != self._kept_slots
+            or table.version != self._kept_version
+        ):
+            batch = self._kept = self._gather(outputs.slots)
+            self._kept_slots, self._kept_version = outputs.slots, table.version
+        batch.output_positions = np.array(outputs.output_positions, np.int64)
+        batch.history_lengths = np.array(outputs.history_lengths, np.int32)
+        if table.has_biases:
+            batch.bias_starts, batch.bias_ids, batch.bias_values = table.biases(
+                outputs.slots, outputs.output_positions
+            )
+        return batch
+
+    def _gather(self, output_slots: list[int]) -> SampleBatch:
+        """The sampling parameters of some slots, one row each; positions are filled in later."""
         table = self._table
-        slots = np.array(outputs.slots, np.int32)
-        bias_starts, bias_ids, bias_values = table.biases(outputs.slots, outputs.output_positions)
+        slots = np.array(output_slots, np.int32)
+        bias_starts, bias_ids, bias_values = no_biases(len(output_slots))
         return SampleBatch(
             temperature=table.temperature[slots],
             top_k=table.top_k[slots],
@@ -76,11 +99,11 @@ class Sampler:
             frequency_penalty=table.frequency_penalty[slots],
             repetition_penalty=table.repetition_penalty[slots],
             seeds=table.seeds[slots],
-            output_positions=np.array(outputs.output_positions, np.int64),
+            output_positions=np.zeros(len(slots), np.int64),
             num_logprobs=table.num_logprobs[slots],
             slots=slots,
             history=table.history,
-            history_lengths=np.array(outputs.history_lengths, np.int32),
+            history_lengths=np.zeros(len(slots), np.int32),
             num_prompt=table.num_prompt[slots],
             bias_starts=bias_starts,
             bias_ids=bias_ids,

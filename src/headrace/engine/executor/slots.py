@@ -21,6 +21,8 @@ class SlotTable:
         self.num_prompt: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
         self.seeds: NDArray[np.uint64] = np.zeros(max_num_seqs, np.uint64)
         self.adapters: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
+        self.version = 0
+        """Changes when a slot is taken or left: what was gathered from the arrays is stale then."""
         self.temperature: NDArray[np.float32] = np.zeros(max_num_seqs, np.float32)
         self.top_k: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
         self.top_p: NDArray[np.float32] = np.ones(max_num_seqs, np.float32)
@@ -36,6 +38,7 @@ class SlotTable:
     def start(self, start: SequenceStart) -> None:
         """A sequence takes its slot; whatever an earlier one left is overwritten."""
         slot, params = start.slot, start.params
+        self.version += 1
         self.history[slot, : len(start.token_ids)] = start.token_ids
         self.num_prompt[slot] = start.num_prompt_tokens
         self.seeds[slot] = start.seed
@@ -49,8 +52,14 @@ class SlotTable:
 
     def end(self, slot: int) -> None:
         """The slot is free. Only what costs memory outside the arrays is dropped."""
+        self.version += 1
         self._biases.pop(slot, None)
         self._masks.pop(slot, None)
+
+    @property
+    def has_biases(self) -> bool:
+        """Some slot has a logit bias or a minimum length."""
+        return bool(self._biases or self._masks)
 
     def write_blocks(self, write: BlockWrite) -> None:
         """Entries of one block table change."""
@@ -61,9 +70,7 @@ class SlotTable:
         self, slots: list[int], output_positions: list[int]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
         """(starts, ids, values) of the rows' logit biases; masked ids have -inf."""
-        starts = np.zeros(len(slots) + 1, np.int32)
-        if not self._biases and not self._masks:
-            return starts, _NO_IDS, _NO_VALUES
+        starts, no_ids, no_values = no_biases(len(slots))
         ids: list[NDArray[np.int32]] = []
         values: list[NDArray[np.float32]] = []
         for row, (slot, position) in enumerate(zip(slots, output_positions, strict=True)):
@@ -80,7 +87,7 @@ class SlotTable:
                 count += len(mask)
             starts[row + 1] = starts[row] + count
         if not ids:
-            return starts, _NO_IDS, _NO_VALUES
+            return starts, no_ids, no_values
         return starts, np.concatenate(ids), np.concatenate(values)
 
     def _set_params(self, slot: int, params: SamplingParams) -> None:
@@ -101,5 +108,8 @@ class SlotTable:
             )
 
 
-_NO_IDS: NDArray[np.int32] = np.zeros(0, np.int32)
-_NO_VALUES: NDArray[np.float32] = np.zeros(0, np.float32)
+def no_biases(
+    num_rows: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
+    """`SlotTable.biases` of rows that have none."""
+    return np.zeros(num_rows + 1, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32)
