@@ -9,7 +9,7 @@ from headrace.server.routes import chat, completions, models, ops
 
 
 def build_routes(replica: Replica) -> list[Route]:
-    """Every route there is. `auth.PUBLIC_PATHS` says which of them are open to all."""
+    """Every route there is. All are open; what only a trusted peer may use is a matter of fields (`auth`)."""
     return [
         _post("/v1/chat/completions", chat.create(replica)),
         _post("/v1/completions", completions.create(replica)),
