@@ -194,7 +194,9 @@ START_PHASES = Metric(
     "How long each phase of the start took; `ready` is the whole.", ("phase",),
 )  # fmt: skip
 CACHE_CONFIG = Metric(
-    "headrace_kv_info", Kind.GAUGE, "info", "1; the labels say how the KV cache is laid out.",
+    "headrace_kv_info", Kind.GAUGE, "info",
+    "1; the labels say how the KV cache is laid out. `num_gpu_blocks` is all its blocks, wherever they are: "
+    "the name is kept for dashboards made for vLLM.",
     ("block_size", "num_gpu_blocks"), vllm=("vllm:cache_config_info",),
 )  # fmt: skip
 
