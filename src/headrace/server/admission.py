@@ -16,6 +16,8 @@ BYTES_PER_TOKEN = 4
 #: Seconds over which the rate of starts is measured, and the longest wait that is ever advised.
 RATE_WINDOW = 10.0
 MAX_RETRY_AFTER = 60.0
+#: Share of a bound below which a queue that was full counts as open again: no flapping at the edge.
+REOPEN_SHARE = 0.8
 
 
 class Ticket:
@@ -34,6 +36,7 @@ class Ticket:
         if self._is_waiting:
             self._admission.queued_tokens += num_tokens - self.num_tokens
             self.num_tokens = num_tokens
+            self._admission.note_change()
 
     def start(self) -> None:
         """It no longer waits."""
@@ -78,6 +81,14 @@ class Admission:
         self.num_waiting = 0
         self.num_started = 0
         self.queued_tokens = 0
+        self._is_full = False
+
+    @property
+    def full_reason(self) -> str | None:
+        """Why others should get the next requests, in one sentence; None while the queue has room. O(1)."""
+        if not self._is_full:
+            return None
+        return f"The queue is full: {self.num_waiting} requests with {self.queued_tokens} prompt tokens wait."
 
     @property
     def num_open(self) -> int:
@@ -90,12 +101,11 @@ class Admission:
         if reason is not None:
             self._on_reject("closed")
             raise UnavailableError(reason, retry_after=1.0)
-        num_free = max(0, self.max_running - self.num_started)
-        if self.num_waiting >= self._max_requests + num_free:
+        if self._num_queued >= self._max_requests:
             self._on_reject("queue")
             raise OverloadedError(
                 f"{self.num_waiting} requests are waiting already; try again later.",
-                retry_after=self._retry_after(),
+                retry_after=self.retry_after(),
             )
 
     def enter(self, num_bytes: int) -> Ticket:
@@ -107,11 +117,12 @@ class Admission:
             self._on_reject("tokens")
             raise OverloadedError(
                 f"{self.queued_tokens} prompt tokens are waiting already; try again later.",
-                retry_after=self._retry_after(),
+                retry_after=self.retry_after(),
             )
         self.num_waiting += 1
         self.queued_tokens += num_tokens
         self._empty.clear()
+        self.note_change()
         return Ticket(self, num_tokens)
 
     def leave_queue(self, num_tokens: int, *, has_started: bool) -> None:
@@ -121,9 +132,19 @@ class Admission:
         if has_started:
             self.num_started += 1
             self._starts.append(self._clock.monotonic())
+        self.note_change()
+
+    def note_change(self) -> None:
+        """Called by tickets: the queue is full from its bound on, and open again well below it."""
+        share = REOPEN_SHARE if self._is_full else 1.0
+        has_many_tokens = self.queued_tokens >= share * self._max_tokens
+        self._is_full = self._num_queued >= share * self._max_requests or (
+            self.num_waiting > 0 and has_many_tokens
+        )
 
     def note_close(self) -> None:
         """Called by tickets."""
+        self.note_change()
         if not self.num_open:
             self._empty.set()
 
@@ -135,7 +156,12 @@ class Admission:
             return not self.num_open
         return True
 
-    def _retry_after(self) -> float:
+    @property
+    def _num_queued(self) -> int:
+        """Requests that wait beyond those that can start at once; less than 0 while places are free."""
+        return self.num_waiting - max(0, self.max_running - self.num_started)
+
+    def retry_after(self) -> float:
         """Seconds until the queue that is here now has started, at the pace of the last seconds."""
         now = self._clock.monotonic()
         while self._starts and self._starts[0] < now - RATE_WINDOW:

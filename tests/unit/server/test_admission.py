@@ -106,3 +106,52 @@ async def test_waiting_for_the_last_ticket():
     assert not await admission.wait_empty(0)
     asyncio.get_running_loop().call_soon(ticket.close)
     assert await admission.wait_empty(10)
+
+
+def test_a_full_queue_is_told_until_it_is_well_below_its_bound():
+    admission, _ = make(requests=10, running=1)
+    running = admission.enter(4)
+    running.start()
+    tickets = [admission.enter(4) for _ in range(9)]
+    assert admission.full_reason is None
+    tickets.append(admission.enter(4))
+    assert "10 requests" in admission.full_reason
+    for ticket in tickets[:2]:
+        ticket.close()
+        assert admission.full_reason  # 9, 8: not yet below 80 %
+    tickets[2].close()
+    assert admission.full_reason is None
+    tickets += [admission.enter(4), admission.enter(4)]
+    assert admission.full_reason is None  # 9
+    tickets.append(admission.enter(4))
+    assert admission.full_reason
+    running.close()  # a free place makes room as well, but not enough of it
+    assert admission.full_reason
+    for ticket in tickets:
+        ticket.close()
+    assert admission.full_reason is None
+
+
+def test_many_tokens_fill_the_queue_too():
+    admission, _ = make(requests=100, tokens=1000)
+    first = admission.enter(2000)
+    second = admission.enter(2000)
+    assert "1000 prompt tokens" in admission.full_reason
+    second.resize(350)
+    assert admission.full_reason
+    second.resize(200)
+    assert admission.full_reason is None
+    first.close()
+    second.start()
+    second.close()
+    assert (admission.queued_tokens, admission.full_reason) == (0, None)
+
+
+@pytest.mark.parametrize("bounds", [{"requests": 0}, {"tokens": 0}, {"requests": 0, "tokens": 0}])
+def test_bounds_of_none_are_full_only_while_places_are_taken(bounds):
+    admission, _ = make(**{"requests": 5, **bounds})
+    assert admission.full_reason is None
+    ticket = admission.enter(4)
+    assert admission.full_reason
+    ticket.close()
+    assert admission.full_reason is None
