@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from headrace.config.secret import Secret
+from headrace.core.errors import ConfigError
 from headrace.core.stats import ReplicaRole
 
 
@@ -46,6 +47,14 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Output bound of a request that sets none."""
     max_body_bytes: Annotated[int, Meta(ge=1024, extra={"unit": "bytes"})] = 16 * 1024 * 1024
     """Largest request body."""
+    max_buffered_bytes: Annotated[int, Meta(ge=1024, extra={"unit": "bytes"})] = 128 * 1024 * 1024
+    """Bytes of all request bodies that are being read or prepared; more are answered 429."""
+    max_connections: Annotated[int, Meta(ge=1)] = 1000
+    """Connections that may be open; requests on more, probes aside, are answered 503."""
+    read_timeout: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 30.0
+    """Seconds in which a request, headers and body, must arrive; else it is answered 408."""
+    stall_timeout: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 30.0
+    """Seconds that a client may stop reading its answer before it is cut off and its place given away."""
     max_n: Annotated[int, Meta(ge=1)] = 16
     """Largest n of one request."""
     long_prompt: LongPrompt = LongPrompt.REJECT
@@ -80,3 +89,11 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """debug, info, warning or error."""
     log_format: Literal["text", "json"] = "text"
     """text or json."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for settings that contradict each other."""
+        if self.max_body_bytes > self.max_buffered_bytes:
+            raise ConfigError(
+                f"max_body_bytes ({self.max_body_bytes}) is more than max_buffered_bytes "
+                f"({self.max_buffered_bytes}): the largest body could never come in."
+            )

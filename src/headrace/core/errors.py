@@ -11,6 +11,7 @@
         - ModelNotFoundError       no such model                                         404
       x OverloadedError            full; come back after `retry_after` seconds           429
       x UnavailableError           not now: loading, draining or restarting              503
+        - ConnectionLimitError     more connections than the server keeps open           503
       x DeadlineExceededError      the request's time ran out before its first token     408
       x RequestCancelledError      the client went away                                  499
       x InternalError              our fault                                             500
@@ -100,6 +101,10 @@ class UnavailableError(HeadraceError):
     def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = max(1.0, retry_after)
+
+
+class ConnectionLimitError(UnavailableError):
+    """More connections are open than the server answers on; this one is closed."""
 
 
 class DeadlineExceededError(HeadraceError):

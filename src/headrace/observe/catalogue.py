@@ -67,7 +67,8 @@ REQUESTS_FINISHED = Metric(
 )  # fmt: skip
 REQUESTS_REJECTED = Metric(
     "headrace_requests_rejected_total", Kind.COUNTER, "requests",
-    "Requests that admission turned away, by reason: queue, tokens, closed (loading or draining).",
+    "Requests that admission turned away, by reason: queue, tokens, bodies, connections, closed "
+    "(loading or draining).",
     ("reason",), server_wide=True,
 )  # fmt: skip
 REQUESTS_RUNNING = Metric(

@@ -3,7 +3,7 @@
 from starlette.routing import Match, Route, Router
 
 from headrace.server.asgi import App, Receive, Scope, Send
-from headrace.server.middleware import BodyLimit, Observed, Problems
+from headrace.server.middleware import BodyLimit, ConnectionLimit, Observed, Problems
 from headrace.server.replica import Replica
 from headrace.server.routes import chat, completions, models, ops
 
@@ -26,7 +26,7 @@ def build_routes(replica: Replica) -> list[Route]:
 
 
 def build_app(replica: Replica) -> App:
-    """From the outside in: observed, errors as objects, bounded bodies, routes."""
+    """From the outside in: observed, errors as objects, bounded connections and bodies, routes."""
     routes = build_routes(replica)
     router = Router(routes, redirect_slashes=False)
 
@@ -42,6 +42,7 @@ def build_app(replica: Replica) -> App:
         return "other"
 
     app: App = BodyLimit(routed, replica.config.max_body_bytes)
+    app = ConnectionLimit(app, replica.config.max_connections, replica.note_rejection)
     return Observed(Problems(app), replica.clock, replica.metrics, route_of)
 
 

@@ -58,15 +58,3 @@ def start_message(
         if group:
             lines += [(k.encode("latin-1"), v.encode("latin-1")) for k, v in group.items()]
     return {"type": "http.response.start", "status": status, "headers": lines}
-
-
-async def read_body(receive: Receive) -> bytes | None:
-    """The whole request body; None when the client left before its end."""
-    parts: list[bytes] = []
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        parts.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -12,8 +12,10 @@ from headrace.api.unsupported import refuse_unsupported
 from headrace.completion.respond import TextOptions
 from headrace.core.errors import BadRequestError, UnavailableError, UnsupportedMediaError
 from headrace.preprocess.prepare import Arrival, Preparer
-from headrace.server.asgi import JSON, App, Receive, Scope, Send, header, read_body
+from headrace.server.admission import Ticket
+from headrace.server.asgi import JSON, App, Receive, Scope, Send, header
 from headrace.server.auth import is_trusted_peer
+from headrace.server.bodies import read_body
 from headrace.server.exchange import Exchange, Plan
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.shapes import Head, fingerprint
@@ -47,21 +49,39 @@ def generating(replica: Replica, prepare: Prepare) -> App:
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
         is_peer = is_trusted_peer(scope, replica.config.trusted_peer_token)
         _check_media_type(scope)
-        # Refused by number before the body is read, and by size before it is decoded.
-        replica.admission.check_open()
-        body = await read_body(receive)
-        if body is None:
+        admitted = await _admit(replica, prepare, scope, receive, is_peer=is_peer)
+        if admitted is None:
             return
-        ticket = replica.admission.enter(len(body))
+        model, plan, ticket = admitted
         try:
-            call = Call(replica, body, is_peer, scope["headrace.arrival"])
-            model, plan = await prepare(call)
-            ticket.resize(sum(request.num_prompt_tokens for request in plan.requests))
             await Exchange(replica, model, plan, ticket).run(scope, receive, send)
         finally:
             ticket.close()
 
     return respond
+
+
+async def _admit(
+    replica: Replica, prepare: Prepare, scope: Scope, receive: Receive, *, is_peer: bool
+) -> tuple[ServedModel, Plan, Ticket] | None:
+    """What is to be done, and the right to do it; None when the client has left.
+
+    Refused by number and announced size before the body is read, and by size before it is decoded. The
+    body is gone from memory when this returns.
+    """
+    replica.admission.check_open()
+    with replica.bodies.reserve(scope) as reservation:
+        body = await read_body(receive, reservation)
+        if body is None:
+            return None
+        ticket = replica.admission.enter(len(body))
+        try:
+            model, plan = await prepare(Call(replica, body, is_peer, scope["headrace.arrival"]))
+        except BaseException:
+            ticket.close()
+            raise
+        ticket.resize(sum(request.num_prompt_tokens for request in plan.requests))
+        return model, plan, ticket
 
 
 def decode_request(body: bytes, kind: type[T]) -> T:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from starlette.exceptions import HTTPException
 
 from headrace.core.clock import Clock
-from headrace.core.errors import BodyTooLargeError
+from headrace.core.errors import BodyTooLargeError, ConnectionLimitError
 from headrace.observe import catalogue
 from headrace.observe.logs import one_line, request_id
 from headrace.observe.metrics import Metrics
@@ -18,8 +18,8 @@ from headrace.server.problems import HttpError
 #: What a client may name its request; anything else gets a name of ours.
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-#: Routes that a probe or scraper calls all day long: logged at debug.
-_QUIET = frozenset({"/livez", "/readyz", "/health", "/metrics", "/metrics/vllm", "/load"})
+#: Routes that a probe or scraper calls all day long: logged at debug, and never turned away.
+_PROBES = frozenset({"/livez", "/readyz", "/health", "/metrics", "/metrics/vllm", "/load"})
 
 log = logging.getLogger("headrace.access")
 
@@ -65,7 +65,7 @@ class Observed:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._metrics.add(catalogue.HTTP_REQUESTS, (route, method, str(status)))
         self._metrics.histogram(catalogue.HTTP_DURATION, (route,)).observe(seconds)
-        level = logging.DEBUG if route in _QUIET else logging.INFO
+        level = logging.DEBUG if route in _PROBES else logging.INFO
         if log.isEnabledFor(level):
             fields = {"status": status, "seconds": f"{seconds:.4f}", **_peer(scope)}
             path = one_line(scope["path"][:200])
@@ -111,6 +111,23 @@ async def _answer_router(error: HTTPException, scope: Scope, send: Send) -> None
     else:
         message = error.detail
     await send_problem(send, HttpError(error.status_code, message, headers))
+
+
+class ConnectionLimit:
+    """Turns away requests on connections beyond the bound (`protocol.py` marks them), but for probes."""
+
+    def __init__(self, app: App, max_connections: int, on_reject: Callable[[str], None]) -> None:
+        self._app = app
+        self._max_connections = max_connections
+        self._on_reject = on_reject
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("headrace.is_surplus") and scope["path"] not in _PROBES:
+            self._on_reject("connections")
+            raise ConnectionLimitError(
+                f"More than {self._max_connections} connections are open; try again later."
+            )
+        await self._app(scope, receive, send)
 
 
 class BodyLimit:

@@ -29,7 +29,7 @@ _TABLE: tuple[tuple[type[HeadraceError], Row], ...] = (
     (HeadraceError, (500, "server_error", "internal_error")),
 )
 _UNKNOWN: Row = (500, "server_error", "internal_error")
-_CLOSING = (errors.BodyTooLargeError,)
+_CLOSING = (errors.BodyTooLargeError, errors.ConnectionLimitError)
 #: Said of faults that are ours; the log has the rest.
 _OURS = "The server failed to answer this request."
 
@@ -105,10 +105,11 @@ def _headers(error: Exception) -> dict[str, str]:
     if isinstance(error, errors.AuthenticationError):
         headers["www-authenticate"] = "Bearer"
     if isinstance(error, _CLOSING):
-        # The rest of the body is not read: the connection cannot be used again.
+        # The rest of the body is not read, or the connection is one too many: it is not used again.
         headers["connection"] = "close"
     return headers
 
 
 def _code(status: int) -> str:
-    return {404: "not_found", 405: "method_not_allowed"}.get(status, "http_error")
+    known = {404: "not_found", 405: "method_not_allowed", 408: "request_timeout"}
+    return known.get(status, "http_error")

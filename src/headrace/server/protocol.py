@@ -1,13 +1,32 @@
-"""uvicorn's HTTP/1.1 protocol with a bound on the request line and headers, and our error object."""
+"""uvicorn's HTTP/1.1 protocol with bounds: on headers, on connections, on time to read and to be read."""
 
-from typing import Any
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from headrace.core.errors import ConnectionLimitError
 from headrace.server.problems import Answer, HttpError, answer_to
 
 #: Request line and headers together. Real clients send 1 to 2 kB.
 MAX_HEADER_BYTES = 64 * 1024
+#: Connections beyond the bound on which probes are still answered; any more are closed at once.
+SPARE_CONNECTIONS = 32
+
+log = logging.getLogger("headrace.access")
+
+
+class ConnectionBounds(NamedTuple):
+    """What one connection, and all of them together, may take."""
+
+    max_connections: int
+    read_timeout: float
+    """Seconds in which a request must arrive, and in which a new connection must begin one."""
+    stall_timeout: float
+    """Seconds that a client may leave unread what does not fit the buffers between us."""
+    on_reject: Callable[[str], None] = lambda _: None
 
 
 class HeaderTooLargeError(Exception):
@@ -17,12 +36,50 @@ class HeaderTooLargeError(Exception):
 class BoundedHttpProtocol(HttpToolsProtocol):
     """One connection."""
 
-    _num_header_bytes = 0
+    def __init__(self, *args: Any, bounds: ConnectionBounds, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._bounds = bounds
+        self._num_header_bytes = 0
+        self._is_surplus = False
+        self._has_begun = False
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    # -- the connection -----------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        """Part of asyncio's protocol."""
+        super().connection_made(transport)
+        self._is_surplus = self._num_excess > 0
+        if self._num_excess > SPARE_CONNECTIONS:
+            self._bounds.on_reject("connections")
+            self._end_with(answer_to(ConnectionLimitError("Too many connections are open.")))
+        else:
+            self._await_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Part of asyncio's protocol."""
+        self._cancel_timers()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Part of asyncio's protocol."""
+        self._await_request()
+        super().data_received(data)
+
+    @property
+    def _num_excess(self) -> int:
+        return len(self.connections) - self._bounds.max_connections
+
+    # -- a request arrives --------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         """Part of httptools' callbacks."""
         self._num_header_bytes = 0
+        self._has_begun = True
+        self._await_request()
         super().on_message_begin()  # type: ignore[no-untyped-call, unused-ignore]
+        self.scope["headrace.is_surplus"] = self._is_surplus and self._num_excess > 0  # type: ignore[typeddict-unknown-key, unused-ignore]
 
     def on_url(self, url: bytes) -> None:
         """Part of httptools' callbacks."""
@@ -34,29 +91,91 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._count(len(name) + len(value) + 4)
         super().on_header(name, value)
 
+    def on_message_complete(self) -> None:
+        """Part of httptools' callbacks."""
+        self._has_begun = False
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+        super().on_message_complete()
+
     def send_400_response(self, msg: str) -> None:
         """The request cannot be parsed: an error object, and the end of the connection."""
+        error = HttpError(400, "This is not a valid HTTP request.")
         if self._num_header_bytes > MAX_HEADER_BYTES:
-            answer = answer_to(
-                HttpError(431, f"The headers have more than {MAX_HEADER_BYTES} bytes.")
-            )
-        else:
-            answer = answer_to(HttpError(400, "This is not a valid HTTP request."))
-        self.transport.write(_raw(answer, self.server_state.default_headers))
-        self.transport.close()
+            error = HttpError(431, f"The headers have more than {MAX_HEADER_BYTES} bytes.")
+        self._end_with(answer_to(error))
 
     def _count(self, num_bytes: int) -> None:
         self._num_header_bytes += num_bytes
         if self._num_header_bytes > MAX_HEADER_BYTES:
             raise HeaderTooLargeError
 
+    def _await_request(self) -> None:
+        """From now on a whole request must come in time."""
+        if self._read_timer is None:
+            timeout = self._bounds.read_timeout
+            self._read_timer = self.loop.call_later(timeout, self._on_late_request)
+
+    def _on_late_request(self) -> None:
+        self._read_timer = None
+        cycle = self.cycle
+        is_answering = cycle is not None and not cycle.response_complete
+        if self.transport.is_closing():
+            return
+        if self.flow.read_paused or (is_answering and not cycle.more_body):
+            self._await_request()  # it is we who are late: an answer before it is under way
+        elif not self._has_begun or (is_answering and cycle.response_started):
+            self.transport.close()
+        else:
+            if is_answering:
+                cycle.scope["headrace.status"] = 408  # type: ignore[typeddict-unknown-key, unused-ignore]
+            timeout = self._bounds.read_timeout
+            self._end_with(
+                answer_to(HttpError(408, f"The request took more than {timeout:g} s to arrive."))
+            )
+
+    # -- an answer leaves ---------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """Part of asyncio's protocol: the client reads less than we send."""
+        super().pause_writing()
+        if self._stall_timer is None:
+            timeout = self._bounds.stall_timeout
+            self._stall_timer = self.loop.call_later(timeout, self._on_stall)
+
+    def resume_writing(self) -> None:
+        """Part of asyncio's protocol."""
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        super().resume_writing()
+
+    def _on_stall(self) -> None:
+        log.info(
+            "A client has not read its answer for %g s; it is cut off", self._bounds.stall_timeout
+        )
+        self.transport.abort()
+
+    def _end_with(self, answer: Answer) -> None:
+        self.transport.write(_raw(answer, self.server_state.default_headers))
+        self.transport.close()
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._read_timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
+        self._read_timer = self._stall_timer = None
+
 
 def _raw(answer: Answer, default_headers: Any) -> bytes:
+    headers = {
+        **answer.headers,
+        "content-type": "application/json",
+        "content-length": str(len(answer.body)),
+        "connection": "close",
+    }
     lines = [STATUS_LINE[answer.status].rstrip()]
     lines += [name + b": " + value for name, value in default_headers]
-    lines += [
-        b"content-type: application/json",
-        b"content-length: %d" % len(answer.body),
-        b"connection: close",
-    ]
+    lines += [f"{name}: {value}".encode("latin-1") for name, value in headers.items()]
     return b"\r\n".join(lines) + b"\r\n\r\n" + answer.body

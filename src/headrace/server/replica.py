@@ -18,6 +18,7 @@ from headrace.observe.recorder import EngineRecorder, RequestRecorder
 from headrace.preprocess.prepare import Preparer
 from headrace.preprocess.workers import Workers
 from headrace.server.admission import Admission
+from headrace.server.bodies import BodyBudget
 
 log = logging.getLogger("headrace.server")
 
@@ -86,13 +87,18 @@ class Replica:
             max_queued_requests=config.max_queued_requests,
             max_queued_tokens=config.max_queued_tokens,
             closed_reason=self._closed_reason,
-            on_reject=lambda reason: metrics.add(catalogue.REQUESTS_REJECTED, (reason,)),
+            on_reject=self.note_rejection,
         )
+        self.bodies = BodyBudget(config.max_buffered_bytes, self.note_rejection)
         self.created = int(clock.wall())
         self._started = clock.monotonic()
         self.is_draining = False
         metrics.set(catalogue.BUILD, (__version__,), 1.0)
         metrics.set(catalogue.PROCESS_START, (), clock.wall())
+
+    def note_rejection(self, reason: str) -> None:
+        """Count a request that was turned away."""
+        self.metrics.add(catalogue.REQUESTS_REJECTED, (reason,))
 
     # -- models -----------------------------------------------------------------------------------
 
@@ -139,7 +145,7 @@ class Replica:
         for model in self.models.values():
             if model.unready_reason is not None:
                 return model.unready_reason
-        return None if self.models else "No model is loaded."
+        return self.admission.full_reason if self.models else "No model is loaded."
 
     def load(self) -> LoadReport:
         """The report of the first engine, with the state of the whole."""

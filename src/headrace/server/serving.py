@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 import gc
 import logging
+import resource
 import signal
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from uvicorn.config import Config
@@ -25,7 +28,7 @@ from headrace.engine.messages import Progress
 from headrace.observe.metrics import Metrics
 from headrace.server.app import build_app
 from headrace.server.port import url_of
-from headrace.server.protocol import BoundedHttpProtocol
+from headrace.server.protocol import BoundedHttpProtocol, ConnectionBounds
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.text import TextFront
 
@@ -33,6 +36,8 @@ from headrace.server.text import TextFront
 KEEP_ALIVE = 75
 #: Seconds for the last bytes of answers that were ended by a drain.
 FLUSH_SECONDS = 5
+#: Open files beside the connections that count: probes, the engine, the model, logs.
+SPARE_FILES = 128
 
 log = logging.getLogger("headrace.server")
 
@@ -47,6 +52,7 @@ def serve(
     """Run the event loop until the server is told to end; the exit code."""
     import uvloop
 
+    allow_open_files(config.server.max_connections + SPARE_FILES)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(Serving(config, spec, clock).run(sock, process))
 
@@ -174,6 +180,17 @@ class Serving:
         self._http.should_exit = True
 
 
+def allow_open_files(count: int) -> None:
+    """Raise this process's limit of open files where it is lower, as far as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= count or soft == resource.RLIM_INFINITY:
+        return
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if wanted < count:
+        log.warning("Only %d files may be open; max_connections is meant for %d", wanted, count)
+
+
 def ready_line(info: ModelInfo, phases: dict[str, float], url: str) -> str:
     """One line: where, how fast, and what."""
     parts = ", ".join(
@@ -199,9 +216,14 @@ def process_age() -> float:
 
 
 def _uvicorn_config(replica: Replica) -> Config:
+    config = replica.config
+    bounds = ConnectionBounds(
+        config.max_connections, config.read_timeout, config.stall_timeout, replica.note_rejection
+    )
+    protocol: Any = partial(BoundedHttpProtocol, bounds=bounds)
     return Config(
         build_app(replica),
-        http=BoundedHttpProtocol,
+        http=protocol,
         ws="none",
         lifespan="off",
         log_config=None,

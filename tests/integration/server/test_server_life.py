@@ -161,8 +161,12 @@ def test_a_full_queue_is_429_before_any_work(tmp_path):
         assert refused.status_code == 429
         assert 1 <= int(refused.headers["retry-after"]) <= 60
         assert refused.json()["error"]["type"] == "rate_limit_error"
-        assert httpx.get(f"{server.url}/readyz").status_code == 200
+        unready = httpx.get(f"{server.url}/readyz")
+        assert unready.status_code == 503
+        assert "queue is full: 2 requests" in unready.json()["reason"]
+        assert httpx.get(f"{server.url}/livez").status_code == 200
         assert all(r.join().response.status_code == 200 for r in running)
+        assert ready_status(server) == 200
         metrics = httpx.get(f"{server.url}/metrics").text
         assert 'headrace_requests_rejected_total{reason="queue"} 1' in metrics
 
