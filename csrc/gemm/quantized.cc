@@ -49,6 +49,16 @@ HR_INLINE void add_scale_group(const TileJob& job, const GroupPlace& weight,
   for (int m = 0; m < MR; ++m) acc[m] = fma(min, splat(x.scaled_sum[kIndex][m]), acc[m]);
 }
 
+// Asks for a part of the next panel, as large as one group. With one tile of rows the hardware sees
+// a single stream and needs no help; with more it loses the thread while a panel is read again.
+template <WeightFormat kFormat>
+HR_INLINE void prefetch_group(const std::byte* next, int64_t group) {
+  constexpr int kLines = kFormat == WeightFormat::kW4G32 ? 5 : 9;
+#pragma GCC unroll 9
+  for (int i = 0; i < kLines; ++i)
+    __builtin_prefetch(next + (group * kLines + i) * kAlignment, 0, 2);
+}
+
 template <WeightFormat kFormat, int MR>
 void run(const TileJob& job) {
   const auto* operand = reinterpret_cast<const Group<kFormat, MR>*>(job.operand);
@@ -56,11 +66,13 @@ void run(const TileJob& job) {
   for (int64_t p = job.first_panel; p < job.last_panel; ++p) {
     const std::byte* panel = job.panels + p * job.layout.bytes;
     for (int row = job.first_row; row < job.last_row; row += MR) {
+      const bool prefetches = row != job.first_row && row + MR >= job.last_row;
       const Group<kFormat, MR>* x = operand + row / MR * groups;
       Vec acc[MR];
 #pragma GCC unroll 16
       for (int m = 0; m < MR; ++m) acc[m] = zero();
       for (int64_t group = 0; group < groups; ++group, ++x) {
+        if (prefetches) prefetch_group<kFormat>(panel + job.layout.bytes, group);
         const GroupPlace weight = locate_group(job.layout, panel, group);
         add_scale_group<kFormat, 0, MR>(job, weight, *x, acc);
         if constexpr (kScalesOf<kFormat> == 2) {
@@ -89,16 +101,16 @@ constexpr TileChoice make_choice() {
   return {MR, run<kFormat, MR>, prepare<kFormat, MR>, sizeof(Group<kFormat, MR>)};
 }
 
+template <WeightFormat kFormat, int... kHeights>
+inline constexpr TileChoice kChoicesOf[] = {make_choice<kFormat, kHeights>()...};
+
+// As tall as registers allow: one vector of integer sums and one of floats per row.
 #if defined(HR_ISA_AVX512)
 template <WeightFormat kFormat>
-constexpr TileChoice kChoices[] = {make_choice<kFormat, 1>(), make_choice<kFormat, 2>(),
-                                   make_choice<kFormat, 3>(), make_choice<kFormat, 4>(),
-                                   make_choice<kFormat, 6>(), make_choice<kFormat, 8>(),
-                                   make_choice<kFormat, 12>()};
+constexpr auto& kChoices = kChoicesOf<kFormat, 1, 2, 3, 4, 5, 6, 8, 10, 12>;
 #else
 template <WeightFormat kFormat>
-constexpr TileChoice kChoices[] = {make_choice<kFormat, 1>(), make_choice<kFormat, 2>(),
-                                   make_choice<kFormat, 3>(), make_choice<kFormat, 4>()};
+constexpr auto& kChoices = kChoicesOf<kFormat, 1, 2, 3, 4>;
 #endif
 
 template <WeightFormat kFormat>
