@@ -21,7 +21,7 @@ inputs and its own sequence only):
   ascending, and chunks are merged in ascending order.
 - `rms_norm`: one row's sum of squares in a fixed lane order.
 - Quantising a row to int8 (`DType.Q8`) looks at that row only: per group of 32 inputs
-  `scale = max|x| / 127`, `code = rint(x / scale)`; a group of zeros has scale 0.
+  `scale = max|x| / 127`, `code = rint(x * (127 / max|x|))`; a group under 2^-100 counts as zeros, scale 0.
 """
 
 from abc import ABC, abstractmethod
