@@ -53,6 +53,8 @@ class Outcome(Struct, frozen=True):
     """None while there is nothing to show (half a character, the start of a stop string)."""
     cancel: bool = False
     """The engine does not know that this sequence has ended: cancel (request id, index) now."""
+    token_ids: tuple[int, ...] = ()
+    """What the choice gained by this event alone, shown or held back."""
 
 
 class TokenCounts(Struct, frozen=True, kw_only=True):
@@ -168,16 +170,23 @@ class Choice:
         if self.is_done:
             return Outcome()
         if self._prior_stop is not None:
-            return self._stop_at("", self._prior_stop, event)
+            return Outcome(self._stop_at("", self._prior_stop), cancel=event.finish is None)
         num_visible = len(event.token_ids)
         if event.stop_token_id is not None and num_visible:
             num_visible -= 1
+        num_held = len(self._held_ids)
         passed = self._take(event, num_visible)
+        gained = tuple(self._held_ids[num_held:])
+        delta = self._show(passed, event)
+        has_ended = delta is not None and delta.finish is not None
+        return Outcome(delta, cancel=has_ended and event.finish is None, token_ids=gained)
+
+    def _show(self, passed: Passed, event: TokenEvent) -> Delta | None:
         if passed.stop is not None:
-            return self._stop_at(passed.text, passed.stop, event)
+            return self._stop_at(passed.text, passed.stop)
         if event.finish is not None:
             return self._finish(passed.text, event, event.finish)
-        return Outcome(self._release(passed.text)) if passed.text else Outcome()
+        return self._release(passed.text) if passed.text else None
 
     def _take(self, event: TokenEvent, num_visible: int) -> Passed:
         """Count and hold the event's tokens up to one that completes a stop string."""
@@ -214,23 +223,19 @@ class Choice:
                 return passed.stop
         return None
 
-    def _finish(self, text: str, event: TokenEvent, finish: FinishReason) -> Outcome:
+    def _finish(self, text: str, event: TokenEvent, finish: FinishReason) -> Delta:
         last = self._detokenizer.flush()
         if self._has_stops:
             passed = self._matcher.feed(last)
             if passed.stop is not None:
-                return self._stop_at(text + passed.text, passed.stop, event)
+                return self._stop_at(text + passed.text, passed.stop)
             last = passed.text + self._matcher.flush()
         stop_reason = event.stop_token_id if event.stop_token_id in self._stop_token_ids else None
-        return Outcome(
-            self._release(
-                text + last, finish, stop_reason=stop_reason, error=(event.error, event.error_kind)
-            )
-        )
+        error = (event.error, event.error_kind)
+        return self._release(text + last, finish, stop_reason=stop_reason, error=error)
 
-    def _stop_at(self, text: str, stop: str, event: TokenEvent) -> Outcome:
-        delta = self._release(text, FinishReason.STOP, stop_reason=stop)
-        return Outcome(delta, cancel=event.finish is None)
+    def _stop_at(self, text: str, stop: str) -> Delta:
+        return self._release(text, FinishReason.STOP, stop_reason=stop)
 
     def _release(
         self,

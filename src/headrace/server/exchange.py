@@ -1,16 +1,18 @@
 """One admitted generation: its engine requests, their events, and the client at the other end."""
 
 import asyncio
-from collections.abc import Sequence
+import logging
 
 import msgspec
 from msgspec import Struct
 
 from headrace.api.problems import ProblemBody
-from headrace.completion.respond import Delta, Responder, TextOptions
+from headrace.api.usage import Usage
+from headrace.completion.respond import Delta, Outcome, Responder, TextOptions
 from headrace.core.errors import (
     DeadlineExceededError,
     HeadraceError,
+    OverloadedError,
     RequestCancelledError,
     UnavailableError,
 )
@@ -23,7 +25,15 @@ from headrace.server.asgi import Receive, Scope, Send, send_body
 from headrace.server.problems import answer_to, error_named
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.shapes import Shape, usage_of
-from headrace.server.streaming import EventStreamWriter, event, token_comment, watch_disconnect
+from headrace.server.streaming import (
+    NO_EVENT,
+    EventStreamWriter,
+    event,
+    token_comment,
+    watch_disconnect,
+)
+
+log = logging.getLogger("headrace.server")
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -45,6 +55,7 @@ class _Sequence:
         self.responder = responder
         self.recorder = recorder
         self.has_begun = False
+        self.has_ended = False
 
 
 class Exchange:
@@ -57,6 +68,8 @@ class Exchange:
         self._plan = plan
         self._ticket = ticket
         self._is_gone = False
+        self._error: Exception | None = None
+        """What a stream ends with, after the ends of its choices."""
         self._responders = [
             Responder(request, preparer.tokenizer, plan.options, collect=not plan.is_stream)
             for request in plan.requests
@@ -103,72 +116,116 @@ class Exchange:
     async def _answer(self, send: Send) -> None:
         while batch := await self._events.next_batch():
             for item in batch:
-                sequence, delta = self._take(item)
-                if sequence is not None and delta is not None:
-                    self._raise_early(sequence, delta)
+                sequence = self._sequences.get((item.request_id, item.index))
+                if sequence is not None:
+                    self._raise_early(sequence, self._take(sequence, item).delta)
         if self._is_gone:
             return
         choices = [delta for responder in self._responders for delta in responder.choices()]
-        usage = usage_of([responder.counts for responder in self._responders])
-        body = self._plan.shape.whole(choices, usage)
+        body = self._plan.shape.whole(choices, self._usage())
         await send_body(send, body, headers=self._headers())
 
     # -- stream -----------------------------------------------------------------------------------
 
     async def _stream(self, send: Send) -> None:
         writer = EventStreamWriter(send, self._headers())
-        while batch := await self._events.next_batch():
-            parts: list[bytes] = []
-            for item in batch:
-                sequence, delta = self._take(item)
-                if delta is None or sequence is None:
-                    continue
-                if not writer.has_begun and not parts:
-                    self._raise_early(sequence, delta)
-                parts += self._frame(sequence, delta)
-            if parts:
-                await writer.write(b"".join(parts))
+        try:
+            await self._relay(writer)
+            last = self._last_words()
+        except Exception as error:
+            if not writer.has_begun or self._is_gone:
+                raise
+            # The status has gone out: what is left to be said is said in the stream.
+            self._error = error
+            last = self._broken_off()
         if self._is_gone:
             return
-        last = self._plan.shape.last_chunk(usage_of([r.counts for r in self._responders]))
-        if last is not None:
-            await writer.write(event(last))
+        if self._error is not None:
+            problem = ProblemBody(error=answer_to(self._error).problem)
+            last += event(msgspec.json.encode(problem))
+        if last:
+            await writer.write(last)
         await writer.end()
 
-    def _frame(self, sequence: _Sequence, delta: Delta) -> Sequence[bytes]:
-        is_first, sequence.has_begun = not sequence.has_begun, True
+    async def _relay(self, writer: EventStreamWriter) -> None:
+        """Everything that the choices say, their ends included."""
+        while batch := await self._events.next_batch():
+            parts: list[bytes] = []
+            try:
+                for item in batch:
+                    sequence = self._sequences.get((item.request_id, item.index))
+                    if sequence is None:
+                        continue
+                    outcome = self._take(sequence, item)
+                    if not writer.has_begun and not parts:
+                        self._raise_early(sequence, outcome.delta)
+                    parts += self._frame(sequence, outcome)
+            except Exception:
+                if writer.has_begun:  # what was made is good, and may hold the ends of choices
+                    await writer.write(b"".join(parts))
+                raise
+            if parts:
+                await writer.write(b"".join(parts))
+
+    def _frame(self, sequence: _Sequence, outcome: Outcome) -> list[bytes]:
         parts: list[bytes] = []
-        if self._plan.is_peer and delta.token_ids:
-            parts.append(token_comment(sequence.choice, delta.token_ids))
-        error = _error_of(delta)
-        if error is not None:
-            problem = answer_to(error).problem
-            parts.append(event(msgspec.json.encode(ProblemBody(error=problem))))
-            return parts
-        usage = usage_of([responder.counts for responder in self._responders])
-        chunks = self._plan.shape.chunks(sequence.choice, delta, is_first=is_first, usage=usage)
-        return parts + [event(chunk) for chunk in chunks]
+        if self._plan.is_peer and outcome.token_ids:
+            # At once, whether or not their text can be shown: a peer goes on elsewhere from them.
+            parts.append(token_comment(sequence.choice, outcome.token_ids))
+        if outcome.delta is None:
+            return [*parts, NO_EVENT] if parts else []
+        self._error = self._error or self._error_of(outcome.delta)
+        return parts + self._chunks(sequence, outcome.delta)
+
+    def _chunks(self, sequence: _Sequence, delta: Delta) -> list[bytes]:
+        is_first = not sequence.has_begun
+        chunks = self._plan.shape.chunks(
+            sequence.choice, delta, is_first=is_first, usage=self._usage
+        )
+        sequence.has_begun, sequence.has_ended = True, delta.finish is not None
+        return [event(chunk) for chunk in chunks]
+
+    def _last_words(self) -> bytes:
+        """What comes after the ends of all choices."""
+        last = self._plan.shape.last_chunk(self._usage)
+        return b"" if last is None else event(last)
+
+    def _broken_off(self) -> bytes:
+        """An end for each choice that has had none, after something went wrong here."""
+        parts: list[bytes] = []
+        failed = Delta(index=0, finish=FinishReason.ERROR)
+        try:
+            for sequence in self._sequences.values():
+                if not sequence.has_ended:
+                    sequence.recorder.finish(FinishReason.ERROR)
+                    parts += self._chunks(sequence, failed)
+            parts.append(self._last_words())
+        except Exception:
+            # What writes chunks is what broke: the error object alone must do.
+            log.exception("The chunks that end a stream cannot be written")
+        return b"".join(parts)
 
     # -- both -------------------------------------------------------------------------------------
 
-    def _take(self, item: TokenEvent) -> tuple[_Sequence | None, Delta | None]:
-        sequence = self._sequences.get((item.request_id, item.index))
-        if sequence is None:
-            return None, None
+    def _usage(self) -> Usage:
+        return usage_of([responder.counts for responder in self._responders])
+
+    def _take(self, sequence: _Sequence, item: TokenEvent) -> Outcome:
         if item.token_ids:
             self._ticket.start()
         sequence.recorder.observe(item)
         outcome = sequence.responder.push(item)
         if outcome.cancel:
             self._events.stop_sequence(item.request_id, item.index)
-        delta = outcome.delta
-        if delta is not None and delta.finish is not None:
-            sequence.recorder.finish(delta.finish)
-        return sequence, delta
+        if outcome.delta is not None and outcome.delta.finish is not None:
+            sequence.recorder.finish(outcome.delta.finish)
+        return outcome
 
-    def _raise_early(self, sequence: _Sequence, delta: Delta) -> None:
+    def _raise_early(self, sequence: _Sequence, delta: Delta | None) -> None:
         """An end before anything was said is a status, not an empty answer."""
-        error = _error_of(delta)
+        if delta is None:
+            return
+        error = self._error_of(delta)
         if error is not None:
             raise error
         if delta.finish is FinishReason.TIMEOUT and not sequence.recorder.num_tokens:
@@ -182,10 +239,12 @@ class Exchange:
         # With it, another replica can continue this answer token for token.
         return {"x-headrace-seed": str(self._plan.requests[0].params.seed)}
 
-
-def _error_of(delta: Delta) -> HeadraceError | None:
-    if delta.finish is FinishReason.ERROR:
-        return error_named(delta.error_kind, delta.error or "The engine failed.")
-    if delta.finish is FinishReason.CANCELLED:
-        return RequestCancelledError("The request was cancelled.")
-    return None
+    def _error_of(self, delta: Delta) -> HeadraceError | None:
+        if delta.finish is FinishReason.ERROR:
+            error = error_named(delta.error_kind, delta.error or "The engine failed.")
+            if isinstance(error, OverloadedError):  # it waited too long; the engine knows no pace
+                error.retry_after = self._replica.admission.retry_after()
+            return error
+        if delta.finish is FinishReason.CANCELLED:
+            return RequestCancelledError("The request was cancelled.")
+        return None

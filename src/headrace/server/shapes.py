@@ -1,6 +1,6 @@
 """Deltas → the JSON of the two APIs. One shape answers one HTTP request."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -15,8 +15,15 @@ from headrace.core.events import FinishReason
 from headrace.core.model_info import ModelInfo
 from headrace.preprocess.tokenizer import Tokenizer
 
-#: OpenAI knows no "ran out of time": the answer was cut by a limit, and `stop_reason` says which.
-_FINISH = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.TIMEOUT: "length"}
+#: OpenAI knows no "ran out of time": the answer was cut by a limit, and `stop_reason` says which. Nor does
+#: it know "error": in a stream it ends the choice, and an error object at the stream's end says why.
+_FINISH = {
+    FinishReason.STOP: "stop",
+    FinishReason.LENGTH: "length",
+    FinishReason.TIMEOUT: "length",
+    FinishReason.ERROR: "error",
+    FinishReason.CANCELLED: "error",
+}
 
 
 class Head(Struct, frozen=True):
@@ -31,11 +38,13 @@ class Head(Struct, frozen=True):
 class Shape(Protocol):
     """How one API writes an answer."""
 
-    def chunks(self, choice: int, delta: Delta, *, is_first: bool, usage: Usage) -> list[bytes]:
-        """The JSON objects of a stream that one delta makes."""
+    def chunks(
+        self, choice: int, delta: Delta, *, is_first: bool, usage: Callable[[], Usage]
+    ) -> list[bytes]:
+        """The JSON objects of a stream that one delta makes; `usage` is asked for only when it is shown."""
         ...
 
-    def last_chunk(self, usage: Usage) -> bytes | None:
+    def last_chunk(self, usage: Callable[[], Usage]) -> bytes | None:
         """The object after all choices have ended: the usage, if the client asked for it."""
         ...
 
@@ -68,10 +77,10 @@ class _Reporting:
         self.at_end = bool(options and options.include_usage)
         self._always = self.at_end and bool(options and options.continuous_usage_stats)
 
-    def on_chunk(self, usage: Usage) -> Usage | UnsetType | None:
+    def on_chunk(self, usage: Callable[[], Usage]) -> Usage | UnsetType | None:
         """The `usage` of a chunk with choices."""
         if self._always:
-            return usage
+            return usage()
         return None if self.at_end else UNSET
 
 
@@ -84,7 +93,9 @@ class ChatShape:
         self._tokenizer = tokenizer
         self._encoder = msgspec.json.Encoder()
 
-    def chunks(self, choice: int, delta: Delta, *, is_first: bool, usage: Usage) -> list[bytes]:
+    def chunks(
+        self, choice: int, delta: Delta, *, is_first: bool, usage: Callable[[], Usage]
+    ) -> list[bytes]:
         """Part of Shape."""
         made = []
         if is_first:
@@ -105,9 +116,9 @@ class ChatShape:
             )
         return [self._chunk([item], self._reporting.on_chunk(usage)) for item in made]
 
-    def last_chunk(self, usage: Usage) -> bytes | None:
+    def last_chunk(self, usage: Callable[[], Usage]) -> bytes | None:
         """Part of Shape."""
-        return self._chunk([], usage) if self._reporting.at_end else None
+        return self._chunk([], usage()) if self._reporting.at_end else None
 
     def whole(self, choices: Sequence[Delta], usage: Usage) -> bytes:
         """Part of Shape."""
@@ -159,14 +170,16 @@ class CompletionShape:
         self._tokenizer = tokenizer
         self._encoder = msgspec.json.Encoder()
 
-    def chunks(self, choice: int, delta: Delta, *, is_first: bool, usage: Usage) -> list[bytes]:
+    def chunks(
+        self, choice: int, delta: Delta, *, is_first: bool, usage: Callable[[], Usage]
+    ) -> list[bytes]:
         """Part of Shape."""
         reported = self._reporting.on_chunk(usage)
         return [self._object([self._choice(choice, delta)], reported)]
 
-    def last_chunk(self, usage: Usage) -> bytes | None:
+    def last_chunk(self, usage: Callable[[], Usage]) -> bytes | None:
         """Part of Shape."""
-        return self._object([], usage) if self._reporting.at_end else None
+        return self._object([], usage()) if self._reporting.at_end else None
 
     def whole(self, choices: Sequence[Delta], usage: Usage) -> bytes:
         """Part of Shape."""
@@ -203,7 +216,7 @@ class CompletionShape:
 
 
 def finish_word(finish: FinishReason | None) -> str:
-    """OpenAI's word for an end that is not an error."""
+    """OpenAI's word for an end, where it has one."""
     return _FINISH.get(finish, "stop") if finish is not None else "stop"
 
 

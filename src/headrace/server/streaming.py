@@ -1,7 +1,9 @@
 """Server-sent events: framing, the end of a stream, and noticing that the client has gone.
 
-A stream is `data: {json}` events, one of them the finish of each choice, and `data: [DONE]` at the end,
-on every path. For trusted peers a comment line stands before the event it belongs to:
+A stream is `data: {json}` events, exactly one of them the finish of each choice, and `data: [DONE]` at the
+end, on every path. A choice that fails has the finish reason "error"; one event with an error object then
+stands before `[DONE]`, after the ends of all choices. For trusted peers there are comment lines, before the
+event that shows the tokens' text, or alone where that is held back:
 
     : headrace {"index":0,"token_ids":[9906,11]}
     data: {"id": ...}
@@ -18,6 +20,8 @@ from headrace.server.asgi import Receive, Send, start_message
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"
+#: Ends a comment that no event follows.
+NO_EVENT = b"\n"
 #: Proxies must pass events on as they come.
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 

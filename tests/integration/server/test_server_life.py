@@ -128,6 +128,7 @@ def test_an_engine_crash_is_told_and_mended(tmp_path):
         lines = stream.join().lines
         assert lines[-1] == "data: [DONE]"
         assert json.loads(lines[-2][6:])["error"]["code"] == "engine_died"
+        assert json.loads(lines[-3][6:])["choices"][0]["finish_reason"] == "error"
         refused = httpx.post(f"{server.url}/v1/completions", json=ENDLESS)
         assert refused.status_code == 503
         until(lambda: ready_status(server) == 200)

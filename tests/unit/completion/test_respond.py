@@ -58,6 +58,7 @@ def test_half_a_character_waits():
     assert [outcome.delta is None for outcome in outcomes] == [True] * (len(smile) - 1) + [False]
     # The ids that were held come with the text that they make.
     assert outcomes[-1].delta.token_ids == smile
+    assert [outcome.token_ids for outcome in outcomes] == [(number,) for number in smile]
     assert outcomes[-1].delta.text == "😀"
 
 
@@ -76,7 +77,7 @@ def test_a_stop_string_cuts_everything_at_its_token():
     delta = outcome.delta
     assert (delta.text, delta.finish, delta.stop_reason) == ("hello w", STOP, "ld")
     kept = len(tokens) - len(ids("ing"))
-    assert delta.token_ids == tuple(tokens[:kept])
+    assert delta.token_ids == outcome.token_ids == tuple(tokens[:kept])
     assert [entry.token_id for entry in delta.logprobs] == tokens[:kept]
     assert delta.text_offsets == (0, 5, 6, 7)
     assert (answer.counts.completion, answer.counts.cached) == (kept, 2)
