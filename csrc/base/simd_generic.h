@@ -55,14 +55,44 @@ HR_INLINE void store(float* p, Vec a, Mask k) {
   std::memcpy(p, a.v, static_cast<size_t>(count_lanes(k)) * sizeof(float));
 }
 
-// Halves go through the stack, one lane at a time.
-template <typename Convert>
-HR_INLINE Vec load_halves(const uint16_t* p, int count, Convert convert) {
-  float lanes[kLanes] = {};
-#pragma GCC unroll 1
-  for (int i = 0; i < count; ++i) lanes[i] = convert(p[i]);
-  return load(lanes);
+// Sixteen halves as integers; those past `count` are zero.
+struct Halves {
+  Int4 v[4];
+};
+HR_INLINE Halves load_halves(const uint16_t* p, int count) {
+  using UShort4 = uint16_t __attribute__((vector_size(8)));
+  UShort4 parts[4] = {};
+  std::memcpy(parts, p, static_cast<size_t>(count) * sizeof(uint16_t));
+  Halves r;
+  HR_PARTS r.v[i] = __builtin_convertvector(parts[i], Int4);
+  return r;
 }
+// As float_from_f16 in half.h.
+HR_INLINE Vec widen_f16(Halves a) {
+  Vec r;
+  HR_PARTS {
+    const Int4 magnitude = (a.v[i] & 0x7fff) << 13;
+    const Int4 finite = (Int4)((Float4)magnitude * 0x1p112f);
+    const Int4 bits = magnitude < (0x7c00 << 13) ? finite : (magnitude | 0x7f800000);
+    r.v[i] = (Float4)(bits | ((a.v[i] & 0x8000) << 16));
+  }
+  return r;
+}
+HR_INLINE Vec widen_bf16(Halves a) {
+  Vec r;
+  HR_PARTS r.v[i] = (Float4)(a.v[i] << 16);
+  return r;
+}
+HR_INLINE Vec load_f16(const uint16_t* p) { return widen_f16(load_halves(p, kLanes)); }
+HR_INLINE Vec load_f16(const uint16_t* p, Mask k) {
+  return widen_f16(load_halves(p, count_lanes(k)));
+}
+HR_INLINE Vec load_bf16(const uint16_t* p) { return widen_bf16(load_halves(p, kLanes)); }
+HR_INLINE Vec load_bf16(const uint16_t* p, Mask k) {
+  return widen_bf16(load_halves(p, count_lanes(k)));
+}
+
+// Stores go through the stack, one lane at a time.
 template <typename Convert>
 HR_INLINE void store_halves(uint16_t* p, Vec a, int count, Convert convert) {
   float lanes[kLanes];
@@ -70,23 +100,11 @@ HR_INLINE void store_halves(uint16_t* p, Vec a, int count, Convert convert) {
 #pragma GCC unroll 1
   for (int i = 0; i < count; ++i) p[i] = convert(lanes[i]);
 }
-HR_INLINE Vec load_f16(const uint16_t* p) {
-  return load_halves(p, kLanes, [](uint16_t bits) { return float_from_f16(bits); });
-}
-HR_INLINE Vec load_f16(const uint16_t* p, Mask k) {
-  return load_halves(p, count_lanes(k), [](uint16_t bits) { return float_from_f16(bits); });
-}
 HR_INLINE void store_f16(uint16_t* p, Vec a) {
   store_halves(p, a, kLanes, [](float value) { return f16_from_float(value); });
 }
 HR_INLINE void store_f16(uint16_t* p, Vec a, Mask k) {
   store_halves(p, a, count_lanes(k), [](float value) { return f16_from_float(value); });
-}
-HR_INLINE Vec load_bf16(const uint16_t* p) {
-  return load_halves(p, kLanes, [](uint16_t bits) { return float_from_bf16(bits); });
-}
-HR_INLINE Vec load_bf16(const uint16_t* p, Mask k) {
-  return load_halves(p, count_lanes(k), [](uint16_t bits) { return float_from_bf16(bits); });
 }
 HR_INLINE void store_bf16(uint16_t* p, Vec a) {
   store_halves(p, a, kLanes, [](float value) { return bf16_from_float(value); });

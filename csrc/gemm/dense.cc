@@ -126,23 +126,28 @@ constexpr TileChoice make_choice() {
   return {MR, run<kFormat, MR, NP>, nullptr, 0};
 }
 
-// Panels at once: as many accumulators as registers allow.
+template <WeightFormat kFormat, int NP, int... kHeights>
+inline constexpr TileChoice kChoicesOf[] = {make_choice<kFormat, kHeights, NP>()...};
+
+// As many accumulators as registers allow, beside the weights of one input.
 #if defined(HR_ISA_AVX512)
 inline constexpr int kPanelsAtOnce = 4;
-inline constexpr int kTallest = 6;
+template <WeightFormat kFormat>
+constexpr auto& kChoices = kChoicesOf<kFormat, kPanelsAtOnce, 1, 2, 4, 6>;
+#elif defined(HR_ISA_AVX2)
+inline constexpr int kPanelsAtOnce = 1;
+template <WeightFormat kFormat>
+constexpr auto& kChoices = kChoicesOf<kFormat, kPanelsAtOnce, 1, 2, 3, 4, 5>;
 #else
-inline constexpr int kPanelsAtOnce = 2;
-inline constexpr int kTallest = 3;
+inline constexpr int kPanelsAtOnce = 1;
+template <WeightFormat kFormat>
+constexpr auto& kChoices = kChoicesOf<kFormat, kPanelsAtOnce, 1, 2>;
 #endif
 
 template <WeightFormat kFormat>
-constexpr TileChoice kChoices[] = {make_choice<kFormat, 1, kPanelsAtOnce>(),
-                                   make_choice<kFormat, 2, kPanelsAtOnce>(),
-                                   make_choice<kFormat, kTallest, kPanelsAtOnce>()};
-
-template <WeightFormat kFormat>
 void run_format(const LinearArgs& args, OpContext& context) {
-  run_tiles(args, context, kChoices<kFormat>, 3, 0.5f, kPanelsAtOnce);
+  constexpr int kCount = sizeof(kChoices<kFormat>) / sizeof(TileChoice);
+  run_tiles(args, context, kChoices<kFormat>, kCount, 0.5f, kPanelsAtOnce);
 }
 
 }  // namespace
