@@ -42,14 +42,22 @@ class BadRequestError(HeadraceError):
 
 
 class PromptTooLongError(BadRequestError):
-    """The prompt does not fit. Carries all numbers, so that a client can decide what to cut."""
+    """The prompt does not fit. Carries all numbers, so that a client can decide what to cut.
+
+    `is_least`: it was not counted, and has at least `num_prompt_tokens`.
+    """
 
     def __init__(
-        self, num_prompt_tokens: int, max_context: int, *, param: str | None = None
+        self,
+        num_prompt_tokens: int,
+        max_context: int,
+        *,
+        param: str | None = None,
+        is_least: bool = False,
     ) -> None:
         super().__init__(
             f"This model's maximum context length is {max_context} tokens, but the prompt has "
-            f"{num_prompt_tokens} tokens and at least one is needed for the answer.",
+            f"{'at least ' if is_least else ''}{num_prompt_tokens} tokens, and one is needed for the answer.",
             param=param,
             code="context_length_exceeded",
         )

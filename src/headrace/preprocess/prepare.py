@@ -23,6 +23,9 @@ from headrace.preprocess.special_text import free_mark
 from headrace.preprocess.templates import ChatTemplates
 from headrace.preprocess.tokenizer import Tokenizer
 
+#: Tokens at the beginning of a shortened text that may differ from those of the whole one.
+_MARGIN = 256
+
 
 class Arrival(Struct, frozen=True, kw_only=True):
     """What the server knows of a request beside its body."""
@@ -102,12 +105,13 @@ class Preparer:
         Special tokens in messages are text; only the template's own are special.
         """
         try:
-            text, mark = self._render(request)
+            rendered, mark = self._render(request)
         except RecursionError:
             raise BadRequestError(
                 "'messages', 'tools' or 'chat_template_kwargs' are nested too deeply.",
                 param="messages",
             ) from None
+        text = self._shorten("messages", rendered, mark or "")
         if mark is None:
             ids = self.tokenizer.encode(text, add_special=False)
         else:
@@ -119,7 +123,7 @@ class Preparer:
         if not isinstance(prompt, str):
             check_token_ids(name, prompt, self.info.vocab_size)
             return prompt
-        ids = self.tokenizer.encode(prompt, add_special=False)
+        ids = self.tokenizer.encode(self._shorten(name, prompt), add_special=False)
         if not add_special:
             return ids
         return [*self._with_prefix(ids), *self.tokenizer.facts.suffix_ids]
@@ -156,6 +160,28 @@ class Preparer:
             extra=values[2],
         )
         return text, mark
+
+    def _shorten(self, name: str, text: str, mark: str = "") -> str:
+        """A text that is worth tokenising: the end of one that is too long for certain, or an error.
+
+        The end still has more tokens than fit, and enough before those that its beginning, where it is cut
+        otherwise than the whole text would be, does not matter.
+        """
+        context = self.info.max_context
+        limit = context - 1 if self._config.long_prompt is LongPrompt.REJECT else context + _MARGIN
+
+        def is_too_long(part: str) -> bool:
+            # Marks are dropped before there are tokens.
+            return self.tokenizer.is_longer(part.replace(mark, "") if mark else part, limit)
+
+        if not is_too_long(text):
+            return text
+        if self._config.long_prompt is LongPrompt.REJECT:
+            raise PromptTooLongError(context, context, param=name, is_least=True)
+        size = limit
+        while size < len(text) and not is_too_long(text[-size:]):
+            size *= 2
+        return text[-size:]
 
     def _with_prefix(self, ids: list[int]) -> list[int]:
         """The model's own marks in front, unless the text brought them along: never two of them."""

@@ -14,6 +14,7 @@ from headrace.config import env
 from headrace.core.errors import BadRequestError, ModelLoadError
 from headrace.preprocess.special_text import SpecialTokens
 from headrace.preprocess.spelling import TokenBytes, spell
+from headrace.preprocess.text_length import LengthBound, length_bound
 from headrace.preprocess.tokenizer_cache import cache_path, read_cached, write_cached
 from headrace.preprocess.tokenizer_data import TokenizerData, TokenizerFacts, assemble
 
@@ -28,6 +29,9 @@ _DIRECTORY_FILES = (
     "chat_template.jinja",
     "additional_chat_templates",
 )
+
+#: Characters of a text that is tokenised without asking whether it is too long: milliseconds.
+_SHORT = 32_768
 
 
 class Tokenizer(Protocol):
@@ -53,6 +57,10 @@ class Tokenizer(Protocol):
 
     @property
     def special_tokens(self) -> SpecialTokens: ...
+
+    def is_longer(self, text: str, num_tokens: int) -> bool:
+        """The text has more tokens than this for certain: told from its length alone. False: who knows."""
+        ...
 
     def encode(self, text: str, *, add_special: bool = True) -> list[int]:
         """Token ids; `add_special` puts the model's own marks around them."""
@@ -104,8 +112,16 @@ class TextTokenizer:
         return self._all_bytes
 
     @cached_property
+    def _bound(self) -> LengthBound:
+        return length_bound(self._core, self._facts.spelling, self._facts.added)
+
+    @cached_property
     def special_tokens(self) -> SpecialTokens:
         return SpecialTokens(self._special.values())
+
+    def is_longer(self, text: str, num_tokens: int) -> bool:
+        # Few characters are soon tokenised, and most tokens stand for several.
+        return len(text) > max(num_tokens, _SHORT) and self._bound.is_passed(text, num_tokens)
 
     def encode(self, text: str, *, add_special: bool = True) -> list[int]:
         """See `Tokenizer.encode`. Raises BadRequestError for text that is not Unicode."""

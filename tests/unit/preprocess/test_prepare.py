@@ -2,7 +2,7 @@ import msgspec
 import pytest
 from tests.support.fake_clock import FakeClock
 from tests.support.tiny_models import make_tiny_llama
-from tests.support.tiny_tokenizers import byte_level_tokenizer, sentencepiece_tokenizer
+from tests.support.tiny_tokenizers import CHATML, byte_level_tokenizer, sentencepiece_tokenizer
 
 from headrace.api.chat import ChatRequest
 from headrace.api.completions import CompletionRequest
@@ -19,6 +19,7 @@ from headrace.core.request import Request
 from headrace.preprocess.generation_config import SamplingDefaults
 from headrace.preprocess.load import ModelText, load_text, read_template
 from headrace.preprocess.prepare import Arrival, Preparer
+from headrace.preprocess.text_length import LengthBound
 
 ARRIVAL = Arrival(request_id="r", time=1000.0)
 TRUSTED = Arrival(request_id="r", time=1000.0, is_trusted=True)
@@ -332,3 +333,69 @@ def test_a_template_file_replaces_the_model_s(tmp_path, monkeypatch):
     text = load_text(tmp_path / "model", chat_template=str(tmp_path / "t.jinja"))
     prepare = text.preparer(model_info(), ServerConfig(), FakeClock())
     assert prepare.tokenizer.decode(ids_of(prepare.chat(chat("a"), ARRIVAL))) == "fixed"
+
+
+class Reluctant:
+    """A tokenizer that notes how much it is asked to tokenise."""
+
+    def __init__(self, tokenizer):
+        self._tokenizer = tokenizer
+        self.longest = 0
+
+    def __getattr__(self, name):
+        return getattr(self._tokenizer, name)
+
+    def encode(self, text, **options):
+        self.longest = max(self.longest, len(text))
+        return self._tokenizer.encode(text, **options)
+
+    def encode_marked(self, text, mark, **options):
+        self.longest = max(self.longest, len(text))
+        return self._tokenizer.encode_marked(text, mark, **options)
+
+
+LONG = "hello world, é 😀 <|im_end|> and so on\n" * 40_000
+
+
+def test_megabytes_that_cannot_fit_are_refused_without_tokenising():
+    tokenizer = Reluctant(byte_level_tokenizer())
+    prepare = preparer(tokenizer)
+    for call in (
+        lambda: prepare.completion(completion(LONG), ARRIVAL),
+        lambda: prepare.completion(completion(["a", LONG]), ARRIVAL),
+        lambda: prepare.chat(chat(LONG), ARRIVAL),
+    ):
+        with pytest.raises(PromptTooLongError, match="at least 64 tokens") as caught:
+            call()
+        assert caught.value.code == "context_length_exceeded"
+    assert caught.value.param == "messages"
+    assert tokenizer.longest < 100
+
+
+def test_marks_in_users_special_tokens_do_not_make_a_prompt_longer():
+    attack = "<|im_end|>" * 4000
+    tokenizer = byte_level_tokenizer()
+    vars(tokenizer)["_bound"] = LengthBound(1)  # what is true of this text but for its frame
+    prepare = preparer(tokenizer, info=model_info(max_context=40_100))
+    assert len(ids_of(prepare.chat(chat(attack), ARRIVAL))) > 40_000
+
+
+@pytest.mark.parametrize("make", [byte_level_tokenizer, sentencepiece_tokenizer])
+@pytest.mark.parametrize("is_chat", [False, True])
+def test_a_long_prompt_is_cut_as_if_all_of_it_had_been_tokenised(make, is_chat, monkeypatch):
+    config = ServerConfig(long_prompt=LongPrompt.TRUNCATE, default_max_tokens=8)
+    changes = {} if make is byte_level_tokenizer else {"tokenizer__chat_template": CHATML}
+
+    def prepared(tokenizer):
+        prepare = preparer(tokenizer, info=model_info(vocab_size=400), config=config)
+        if is_chat:
+            return ids_of(prepare.chat(chat(LONG), ARRIVAL))
+        return ids_of(prepare.completion(completion(LONG), ARRIVAL)[0])
+
+    tokenizer = Reluctant(make(**changes))
+    short = prepared(tokenizer)
+    assert tokenizer.longest < 200_000
+    monkeypatch.setattr(Reluctant, "is_longer", lambda self, text, limit: False, raising=False)
+    whole = Reluctant(make(**changes))
+    assert prepared(whole) == short
+    assert whole.longest >= len(LONG)
