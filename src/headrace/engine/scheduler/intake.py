@@ -20,7 +20,9 @@ def refusal(request: Request, room: int, *, is_known: bool) -> HeadraceError | N
     if request.adapter is not None:
         return BadRequestError("This engine serves no adapters.", param="model")
     if request.kv_policy.kind is KVPolicyKind.EVICT:
-        return BadRequestError("The KV policy 'evict' is not available; 'full' and 'window' are.", param="kv_policy")
+        return BadRequestError(
+            "The KV policy 'evict' is not available; 'full' and 'window' are.", param="kv_policy"
+        )
     if request.kv_policy.kind is KVPolicyKind.WINDOW and request.kv_policy.window < 1:
         return BadRequestError("A KV window has at least one token.", param="kv_policy")
     token_ids = [*prompt_token_ids(request), *request.prior_output_ids]
