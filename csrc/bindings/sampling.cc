@@ -104,7 +104,8 @@ void sample(Device& device, const Logits& logits, const Array1<float>& temperatu
                     bias_ids,
                     bias_values};
   const size_t rows = logits.shape(0), vocab_size = logits.shape(1), num_top = top_ids.shape(1);
-  require(vocab_size > 0 && (rows == 0 || logits.stride(1) == 1), "Logits are rows of adjacent numbers.");
+  require(vocab_size > 0 && (rows == 0 || logits.stride(1) == 1),
+          "Logits are rows of adjacent numbers.");
   require(batch.bias_starts.size() > 0, "bias_starts has one entry more than there are rows.");
   check_sizes(batch, rows);
   check_values(batch, static_cast<int64_t>(rows), static_cast<int64_t>(vocab_size),
