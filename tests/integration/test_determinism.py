@@ -143,15 +143,23 @@ def case(request: pytest.FixtureRequest, models: Mapping[str, Path]) -> Iterator
     return Case(models[kind], isa, quantize, alone)
 
 
-def test_in_a_batch_of_32_some_of_which_leave(case: Case) -> None:
-    others = company(26)
-    with case.engine(max_num_seqs=32) as engine:
-        for request in [*others[:13], *probes(), *others[13:]]:
+def test_in_a_batch_of_32(case: Case) -> None:
+    """All 32 in every step, then some leave and others come."""
+    others = [
+        replace(other, n=1, eos_token_ids=(), params=replace(other.params, max_tokens=70))
+        for other in company(30)
+    ]
+    with case.engine(max_num_seqs=32, max_num_batched_tokens=2048) as engine:
+        for request in [*others[:13], *probes(), *others[13:26]]:
             engine.add(request)
-        for number in range(12):
+        for _ in range(8):
             engine.step()
-            if number % 3 == 0:
-                engine.cancel(others[number].request_id)
+            assert engine.stats.num_running == 32
+        for request in others[26:]:
+            engine.add(request)
+        for number in range(0, 12, 3):
+            engine.cancel(others[number].request_id)
+            engine.step()
         case.check(engine.finish())
 
 

@@ -51,7 +51,8 @@ class RealEngine:
         config = EngineConfig(
             model=ModelConfig(model=str(model), quantize=quantize, cache_packed=False),
             memory=MemoryConfig(kv_memory=kv_memory, prefix_cache=prefix_cache),
-            scheduler=SchedulerConfig(**scheduler),
+            # Time stands still within a step: no bound can be kept by what steps cost.
+            scheduler=SchedulerConfig(**{"max_step_time": 0.0, **scheduler}),
             executor=ExecutorConfig(backend="cpu", isa=isa, threads=threads),
         )
         self.clock = FakeClock()
