@@ -3,7 +3,8 @@
 The environment is the one that templates are written for: blocks trimmed, `break` and `continue`,
 `raise_exception`, `strftime_now`, a `tojson` that keeps Unicode and HTML as they are, and
 `{% generation %}`, which marks training data and means nothing here. A template comes with a model from
-anywhere, so it runs in Jinja's immutable sandbox, and what it can build is bounded.
+anywhere, so it runs in Jinja's immutable sandbox, and what it can make is bounded (`template_bounds.py`);
+how often it goes over the messages is not.
 """
 
 import json
@@ -15,18 +16,16 @@ from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, ConfigError
 from headrace.preprocess.special_text import free_mark
+from headrace.preprocess.template_bounds import BoundedEnvironment
 
 #: Characters that one prompt may have. A body has at most 16 MiB by default, and templates add little.
 MAX_OUTPUT: Final = 64 * 1024 * 1024
 #: Numbers that all `range` calls of one rendering may give; real templates need a few dozen.
 MAX_RANGE_TOTAL: Final = 1_000_000
-#: Elements of what a multiplication may repeat a text or list to.
-MAX_REPEATED: Final = 1_000_000
 
 #: The turn marks of ChatML, for a model that has the tokens and no template.
 CHATML: Final = (
@@ -57,14 +56,16 @@ class ChatTemplate:
     """
 
     def __init__(self, source: str, special: Mapping[str, str | None], clock: Clock) -> None:
-        environment = _Environment(
+        self._environment = environment = BoundedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
         )
         environment.filters["tojson"] = _to_json
+        environment.bound_filters()
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = _strftime(clock)
         try:
-            self._template = environment.from_string(source)
+            with environment.rendering():
+                self._template = environment.from_string(source)
         except (TemplateSyntaxError, RecursionError) as error:
             raise ConfigError(f"The chat template cannot be compiled: {error}.") from error
         self._special = {name: text for name, text in special.items() if text is not None}
@@ -101,19 +102,23 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
             "range": _BoundedRange(),
         }
-        pieces: list[str] = []
-        size = 0
         try:
-            for piece in self._template.generate(values):
-                size += len(piece)
-                if size > MAX_OUTPUT:
-                    raise SecurityError(f"it writes more than {MAX_OUTPUT} characters")
-                pieces.append(piece)
+            with self._environment.rendering():
+                return self._write(values)
         except _RENDER_ERRORS as error:
             raise BadRequestError(
                 f"The model's chat template cannot render these messages: {_reason(error)}.",
                 param="messages",
             ) from error
+
+    def _write(self, values: dict[str, Any]) -> str:
+        pieces: list[str] = []
+        size = 0
+        for piece in self._template.generate(values):
+            size += len(piece)
+            if size > MAX_OUTPUT:
+                raise SecurityError(f"it writes more than {MAX_OUTPUT} characters")
+            pieces.append(piece)
         return "".join(pieces)
 
 
@@ -123,23 +128,6 @@ def choose_template(
     """The source to use of those that a model brings; ChatML where it has the tokens and no template."""
     named = (templates.get("tool_use") if with_tools else None) or templates.get("default")
     return named or (CHATML if has_chatml else None)
-
-
-class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, with `*` and `**` bounded: the rest grows with the input only."""
-
-    intercepted_binops = frozenset({"*", "**"})
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**" and not (abs(left) <= 1_000_000 and abs(right) <= 16):
-            raise SecurityError("it raises to too high a power")
-        for repeated, times in ((left, right), (right, left)):
-            if not isinstance(repeated, str | list | tuple):
-                continue
-            # Not by anything but a number: 'len * text' would be a text of that length.
-            if not isinstance(times, int) or len(repeated) * times > MAX_REPEATED:
-                raise SecurityError(f"it repeats a text to more than {MAX_REPEATED} characters")
-        return super().call_binop(context, operator, left, right)
 
 
 class _BoundedRange:

@@ -1,4 +1,5 @@
 import datetime
+import tracemalloc
 
 import pytest
 from tests.support.chat_templates import GEMMA, LLAMA3, QWEN, SMOLLM2, TEMPLATES, TOOLS
@@ -8,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 from headrace.core.errors import BadRequestError, ConfigError
 from headrace.preprocess.chat_template import CHATML, MAX_RANGE_TOTAL, ChatTemplate, choose_template
 from headrace.preprocess.special_text import free_mark
+from headrace.preprocess.template_bounds import MAX_MADE
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": None}
 CALL = {"type": "function", "id": "c1", "function": {"name": "look_up", "arguments": {"q": "é<&"}}}
@@ -142,6 +144,103 @@ def test_the_sandbox_holds(source):
 def test_runaway_templates_end(source):
     with pytest.raises(BadRequestError, match="cannot render"):
         ours(source).render([{"role": "user", "content": "x"}])
+
+
+DOUBLING = "{%% set ns = namespace(x='ab') %%}{%% for i in range(60) %%}{%% set ns.x = %s %%}{%% endfor %%}"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "ns.x ~ ns.x",
+        "ns.x + ns.x",
+        "(ns.x, ns.x) | join",
+        "(ns.x, ns.x) | map('upper') | join(ns.x)",
+        "ns.x.join((ns.x, ns.x))",
+        "ns.x.replace('a', 'aa')",
+        "ns.x.replace('', 'ab')",
+        "ns.x | replace('b', 'abab')",
+        "'%s%s' % (ns.x, ns.x)",
+        "'%s%s' | format(ns.x, ns.x)",
+        "'{0}{0}'.format(ns.x)",
+        "'{a}{a}'.format_map({'a': ns.x})",
+        "ns.x.translate({97: 'ab', 98: 'ab'})",
+        "ns.x | indent(ns.x) ~ '\n' * 1000",
+        "[ns.x, ns.x] | string",
+        "[ns.x, ns.x] | tojson",
+        "[ns.x, ns.x] | pprint",
+        "{'a': [ns.x, ns.x]} | xmlattr",
+        "[ns.x, ns.x] ~ ''",
+        "[ns.x, ns.x]",
+        "(ns.x | list) + (ns.x | list)",
+        "[[ns.x], [ns.x]] | sum(start=[])",
+        "ns.x * 2",
+        "(ns.x.encode() + ns.x.encode()).decode()",
+    ],
+)
+def test_doubling_ends(expression):
+    template = ours(DOUBLING % expression + "{{ ns.x }}")
+    with pytest.raises(BadRequestError, match=r"makes more than|repeats a text"):
+        template.render([{"role": "user", "content": "x"}])
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% set x = 'ab' %}" + "{% set x %}{{ x }}{{ x }}{% endset %}" * 40,
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% else %}"
+        + "x" * 1000
+        + "{% endif %}{% endmacro %}{% set x = m(40) %}",
+        "{{ 'a'.center(1000000000) }}",
+        "{{ 'a'.zfill(1000000000) }}",
+        "{{ 'a' | center(1000000000) }}",
+        "{{ ['a'] | map('center', 1000000000) | list }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '%*d' % (1000000000, 1) }}",
+        "{{ '{:>1000000000}'.format(1) }}",
+        "{{ '{:{}}'.format('a', 1000000000) }}",
+        "{{ 'a\tb'.expandtabs(1000000000) }}",
+        "{{ 'a\nb' | indent(1000000000) }}",
+        "{{ [1] | batch(1000000000, 'x') | list }}",
+        "{{ [1] | slice(1000000000, 'x') | list }}",
+        "{{ [1] | tojson(indent=1000000000) }}",
+        "{{ lipsum(1000000) }}",
+        "{% set ns = namespace(n=10) %}{% for i in range(60) %}{% set ns.n = ns.n * ns.n %}{% endfor %}",
+        "{% set big = 'x' * 1000000 %}{% set ns = namespace(l=[]) %}"
+        "{% for i in range(10000) %}{% set ns.l = ns.l + [big[1:]] %}{% endfor %}",
+        "{% set big = 'x' * 1000000 %}{% set ns = namespace(l=[]) %}"
+        "{% for i in range(10000) %}{% set ns.l = ns.l + [big.upper()] %}{% endfor %}",
+        "{% set big = 'x' * 1000000 %}{% set ns = namespace(l=[]) %}"
+        "{% for i in range(10000) %}{% set ns.l = ns.l + [big | lower] %}{% endfor %}",
+    ],
+)
+def test_what_a_template_makes_is_bounded(source):
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadRequestError, match="cannot render"):
+            ours(source).render([{"role": "user", "content": "x"}])
+        assert tracemalloc.get_traced_memory()[1] < 4 * MAX_MADE
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_allowance_is_large_for_real_conversations_and_each_has_its_own():
+    messages = [{"role": "user", "content": "word " * 20_000}] * 10
+    for source in TEMPLATES.values():
+        template = ours(source)
+        texts = []
+        for _ in range(3):
+            try:
+                texts.append(len(template.render(messages, tools=TOOLS)))
+            except BadRequestError as error:
+                assert "makes more" not in str(error)  # noqa: PT017
+        assert all(size >= 1_000_000 for size in texts)
+
+
+def test_formats_and_arithmetic_still_work():
+    source = "{{ '%03d|%s' % (7, 'a') }}{{ '{:>4}{}'.format(1700000000, 'b') }}{{ 6 * 7 % 5 }}{{ 2 ** 10 }}"
+    assert ours(source).render([]) == "007|a1700000000b21024"
+    assert ours("{{ [1, 2] + [3] }}{{ 'abc'[1:] ~ 1 ~ none }}").render([]) == "[1, 2, 3]bc1None"
 
 
 def test_the_range_budget_is_for_one_rendering():
