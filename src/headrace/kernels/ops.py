@@ -115,7 +115,10 @@ class Backend(Protocol):
         ...
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleOutput:
-        """Draw one token per row; see `reference/sampling.py`. May use `logits` as scratch."""
+        """Draw one token per row; see `reference/sampling.py`. May use `logits` as scratch.
+
+        Parameters of a batch do not change: whoever needs others makes other arrays.
+        """
         ...
 
 

@@ -35,12 +35,12 @@ class InputBuilder:
         """Arrays of the plan's rows, and what its output rows are."""
         rows = plan.rows
         outputs, output_rows = _output_rows(plan)
-        starts = np.fromiter((row.start for row in rows), np.int32, len(rows))
-        slots = np.fromiter((row.slot for row in rows), np.int32, len(rows))
+        starts = np.array([row.start for row in rows], np.int32)
+        slots = np.array([row.slot for row in rows], np.int32)
         num_tokens = len(rows)
-        if all(row.num_tokens == 1 for row in rows):
-            query_starts = self._count[: num_tokens + 1].copy()
-            self._fill_single(rows, starts, slots)
+        if plan.num_tokens == num_tokens:
+            query_starts = self._count[: num_tokens + 1]
+            self._fill_single(starts, slots)
         else:
             query_starts, num_tokens = self._fill_ragged(rows)
         inputs = StepInputs(
@@ -51,7 +51,7 @@ class InputBuilder:
             slots=slots,
             block_tables=self._table.block_tables,
             output_rows=np.array(output_rows, np.int32),
-            adapters=self._adapters_of(slots, query_starts),
+            adapters=self._adapters_of(slots, query_starts) if self._table.has_adapters else None,
         )
         return inputs, outputs
 
@@ -62,11 +62,9 @@ class InputBuilder:
         adapters = self._table.adapters[slots]
         return np.repeat(adapters, np.diff(query_starts)) if adapters.any() else None
 
-    def _fill_single(
-        self, rows: tuple[PlanRow, ...], starts: NDArray[np.int32], slots: NDArray[np.int32]
-    ) -> None:
+    def _fill_single(self, starts: NDArray[np.int32], slots: NDArray[np.int32]) -> None:
         """Every row is one token. Each is in the history: known before, or written when sampled."""
-        count = len(rows)
+        count = len(starts)
         self._token_ids[:count] = self._table.history[slots, starts]
         self._positions[:count] = starts
 

@@ -60,7 +60,8 @@ class Sampler:
             return RowResult(row.slot, error=_NOT_FINITE)
         end = row.start + row.num_tokens - row.num_draft
         # The last position of a full context has no room for its token's keys, but is still history.
-        self._table.history[row.slot, end : end + count] = accepted
+        for place, token in enumerate(accepted, end):
+            self._table.history[row.slot, place] = token
         logprobs: tuple[TokenLogprobs, ...] = ()
         if self._table.num_logprobs[row.slot] >= 0:
             num_top = int(self._table.num_logprobs[row.slot])

@@ -21,6 +21,8 @@ class SlotTable:
         self.num_prompt: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
         self.seeds: NDArray[np.uint64] = np.zeros(max_num_seqs, np.uint64)
         self.adapters: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
+        self.has_adapters = False
+        """Some sequence ran, or runs, with an adapter: most engines never look further."""
         self.version = 0
         """Changes when a slot is taken or left: what was gathered from the arrays is stale then."""
         self.temperature: NDArray[np.float32] = np.zeros(max_num_seqs, np.float32)
@@ -43,6 +45,7 @@ class SlotTable:
         self.num_prompt[slot] = start.num_prompt_tokens
         self.seeds[slot] = start.seed
         self.adapters[slot] = start.adapter_index
+        self.has_adapters = self.has_adapters or start.adapter_index != 0
         for table in self.block_tables:
             table[slot] = -1
         self._set_params(slot, params)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
 from headrace.kernels.cpu import _native
-from headrace.kernels.cpu.sample import sample
+from headrace.kernels.cpu.sample import CpuSampler
 from headrace.kernels.formats import LowRank, PackedWeight, WeightFormat
 from headrace.kernels.ops import KVCache, Recorder
 from headrace.kernels.values import (
@@ -88,7 +88,7 @@ class CpuProgram:
 
     def run(self, inputs: StepInputs) -> None:
         """One step. Raises KernelError for inputs that break the limits or the shapes."""
-        if inputs.adapters is not None and inputs.adapters.any():
+        if inputs.adapters is not None:
             raise KernelError("run: adapters are not part of this program.")
         self._native.run(
             inputs.token_ids,
@@ -181,6 +181,7 @@ class CpuBackend:
         self.isa = isa
         self.num_threads = num_threads
         self._device = _native.Device(_ISAS[isa], num_threads)
+        self._sampler = CpuSampler(self._device)
 
     def operand_dtype(self, weight: WeightFormat) -> DType:
         """Q8 for quantised weights; BF16 for bf16 ones where the machine multiplies pairs; else F32."""
@@ -217,4 +218,4 @@ class CpuBackend:
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleOutput:
         """Draw one token per row; see `reference/sampling.py`. Uses `logits` as scratch."""
-        return sample(self._device, logits, batch)
+        return self._sampler.draw(logits, batch)
