@@ -24,10 +24,19 @@ DONE = b"data: [DONE]\n\n"
 NO_EVENT = b"\n"
 #: Proxies must pass events on as they come.
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+#: NEL, LINE SEPARATOR and PARAGRAPH SEPARATOR as JSON escapes.
+_UNICODE_BREAKS = tuple((char.encode(), b"\\u%04x" % ord(char)) for char in "\x85\u2028\u2029")
 
 
 def event(data: bytes) -> bytes:
-    """One event; JSON has no raw line breaks."""
+    """One event of one line of JSON.
+
+    Only CR and LF end a line of a stream, but clients that split decoded text at every Unicode line break
+    (httpx's `iter_lines` does) would tear an event apart, so those leave as escapes.
+    """
+    if not data.isascii():
+        for raw, escape in _UNICODE_BREAKS:
+            data = data.replace(raw, escape)
     return b"data: " + data + b"\n\n"
 
 
