@@ -59,8 +59,9 @@ check-native: $(VENV)/.build-tools  ## The native tests under ASan with UBSan, a
 	  $(BIN)/cmake --build $$dir && $$dir/headrace_tests || exit 1; \
 	done
 
-bench: install  ## Load the server at http://127.0.0.1:8000 and measure (ARGS="--concurrency 1,16")
-	$(BIN)/headrace bench $(ARGS)
+bench: install  ## Compare with llama.cpp and OpenVINO on the same work (ARGS="--rounds 1")
+	$(BIN)/python -m pip install -q --disable-pip-version-check --group bench
+	$(BIN)/python benchmarks/compare/run.py $(ARGS)
 
 docs: install  ## Write docs/reference from the source
 	$(BIN)/python tools/reference.py

@@ -23,6 +23,7 @@ from typing import Any
 
 import gguf
 from peers import Figures, Peer, Work
+from plot import draw
 from requantize import requantize
 
 from headrace.config.env import cache_home
@@ -147,7 +148,10 @@ def main() -> None:
         "medians": summary,
         "rounds": [{name: asdict(f) for name, f in some.items()} for some in rounds],
     }
-    stem.with_suffix(".json").write_text(json.dumps(report, indent=2) + "\n")
+    # The keys are numbers here and text in the file: what is drawn is what is written.
+    written = json.dumps(report, indent=2)
+    stem.with_suffix(".json").write_text(written + "\n")
+    draw(json.loads(written), stem.with_suffix(".svg"))
     stem.with_suffix(".md").write_text(f"# {args.model}, {now:%Y-%m-%d}\n\n{text}")
     print(f"written: {stem}.json")
 
