@@ -29,12 +29,12 @@ def server(_server_process: LocalServer, request: pytest.FixtureRequest) -> Iter
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Iterator[None]:
-    """With HEADRACE_TEST_NO_SKIPS a skipped test fails: CI has every program that tests need."""
+    """With CI_ALLOWS_NO_SKIPS a skipped test fails: CI has every program that tests need."""
     report = yield
     if (
         report.skipped
         and not hasattr(report, "wasxfail")
-        and "HEADRACE_TEST_NO_SKIPS" in os.environ
+        and "CI_ALLOWS_NO_SKIPS" in os.environ
     ):
         report.outcome = "failed"
         report.longrepr = f"skipped, which is not allowed here: {report.longrepr[2]}"
