@@ -39,7 +39,7 @@ def draw(result: dict, target: Path) -> None:
         axes.set_xlabel("clients")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
-    left.set_ylim(bottom=0)
+    left.set_ylim(0, 1.3 * left.get_ylim()[1])  # room for the legend
     handles, labels = left.get_legend_handles_labels()
     left.legend(handles[::-1], labels[::-1], frameon=False)
     work = result["work"]
