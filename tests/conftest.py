@@ -31,11 +31,7 @@ def server(_server_process: LocalServer, request: pytest.FixtureRequest) -> Iter
 def pytest_runtest_makereport() -> Iterator[None]:
     """With CI_ALLOWS_NO_SKIPS a skipped test fails: CI has every program that tests need."""
     report = yield
-    if (
-        report.skipped
-        and not hasattr(report, "wasxfail")
-        and "CI_ALLOWS_NO_SKIPS" in os.environ
-    ):
+    if report.skipped and not hasattr(report, "wasxfail") and "CI_ALLOWS_NO_SKIPS" in os.environ:
         report.outcome = "failed"
         report.longrepr = f"skipped, which is not allowed here: {report.longrepr[2]}"
     return report

@@ -75,7 +75,7 @@ class LLM:
         built = build_engine(config, self._clock, _ignore)
         self.info = built.info
         self._engine = built.engine
-        text = load_text(built.info.path, chat_template=config.model.chat_template)
+        text = load_text(built.info.path, source=model, chat_template=config.model.chat_template)
         patient = ServerConfig(max_queue_time=_FOR_EVER, request_timeout=_FOR_EVER)
         self._preparer = text.preparer(built.info, patient, self._clock)
         self._ids = count()

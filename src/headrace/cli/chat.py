@@ -25,7 +25,7 @@ READY_SECONDS = 300.0
 HELP = """\
 /reset          forget the conversation
 /system TEXT    set the system message (nothing: remove it) and forget the conversation
-/exit           end; so does Ctrl-D
+/exit, /quit    end; so does Ctrl-D
 Ctrl-C          stop the answer; what was said of it is kept"""
 
 

@@ -8,7 +8,7 @@ from headrace.config.engine import EngineConfig, MemoryConfig, ModelConfig, Sche
 from headrace.config.env import cache_home
 from headrace.config.units import parse_size
 from headrace.core.clock import Clock
-from headrace.core.errors import ModelLoadError
+from headrace.core.errors import ConfigError, ModelLoadError
 from headrace.core.model_info import ModelInfo
 from headrace.engine.engine import Engine, Executor
 from headrace.engine.executor.executor import ExecutorParts, ModelExecutor, OverlappedExecutor
@@ -134,8 +134,12 @@ def _fit(config: EngineConfig, model: _Model) -> tuple[ModelSpec, Sizing]:
     """
     spec = model.spec
     wanted = config.model.max_context
+    if wanted > spec.max_context:
+        raise ConfigError(
+            f"--max-context {wanted} is more than this model's context of {spec.max_context} tokens."
+        )
     if wanted:
-        spec = spec.with_max_context(min(wanted, spec.max_context))
+        spec = spec.with_max_context(wanted)
     while True:
         sizing = _size(config, model, spec)
         fitted = model.spec.with_max_context(sizing.max_context)

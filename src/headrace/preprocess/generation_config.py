@@ -1,6 +1,8 @@
-"""Sampling defaults that a model brings along (generation_config.json)."""
+"""Sampling defaults that a model brings along (generation_config.json, or our catalogue)."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -15,20 +17,25 @@ class SamplingDefaults(Struct, frozen=True, kw_only=True):
     repetition_penalty: float | None = None
 
 
-def read_sampling_defaults(path: Path | str) -> SamplingDefaults:
-    """Those of a model directory; none for a file, which has no room for them.
+def read_sampling_defaults(path: Path | str, source: str = "") -> SamplingDefaults:
+    """Those of a model directory, or of the short name that it came from; none for any other file.
 
     A value that no request could ask for is left out. `do_sample: false` does not make a model greedy:
     it is the default of a library that clients of an API never see.
     """
     path = Path(path)
     if not path.is_dir():
-        return SamplingDefaults()
+        # Here, not at the top: importing the sources is the engine's business, mostly.
+        from headrace.modeling.weights.sources.catalog import recommended_sampling
+
+        return _checked(recommended_sampling(source))
     # Here, not at the top: a cached start from a file needs no reader.
     from headrace.modeling.weights.json_files import read_optional_object
 
-    config = read_optional_object(path / "generation_config.json")
+    return _checked(read_optional_object(path / "generation_config.json"))
 
+
+def _checked(config: Mapping[str, Any]) -> SamplingDefaults:
     def number(name: str, low: float, high: float) -> float | None:
         value = config.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -33,14 +33,16 @@ class ModelText:
         )
 
 
-def load_text(path: Path | str, *, chat_template: str | None = None) -> ModelText:
+def load_text(path: Path | str, *, source: str = "", chat_template: str | None = None) -> ModelText:
     """Of a GGUF file or a model directory; `chat_template` is a file that replaces the model's own.
+
+    `source` is what the operator asked for: a short name knows how its model is best sampled.
 
     Raises ConfigError (ModelLoadError among them) for files that cannot be used.
     """
     return ModelText(
         load_tokenizer(path),
-        read_sampling_defaults(path),
+        read_sampling_defaults(path, source),
         None if chat_template is None else read_template(chat_template),
     )
 

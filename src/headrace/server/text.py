@@ -55,7 +55,8 @@ class TextFront:
 
     def _read(self, find: Callable[[], Path]) -> None:
         path = find()
-        text = load_text(path, chat_template=self._config.engine.model.chat_template)
+        model = self._config.engine.model
+        text = load_text(path, source=model.model, chat_template=model.chat_template)
         self._path, self._text = path, text
 
 

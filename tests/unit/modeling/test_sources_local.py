@@ -36,13 +36,19 @@ def test_a_short_name_means_the_same_in_every_folder(tmp_path, store, monkeypatc
         assert resolve(path, store=store).samefile(tmp_path / "smollm2-135m")
 
 
-@pytest.mark.parametrize("source", ["smolm2-135m", "SmolLM2-135M", "/none/there.gguf", "gpt5"])
+@pytest.mark.parametrize("source", ["smolm2-135m", "SmolLM2-135M", "gpt5"])
 def test_an_unknown_name_lists_those_there_are(source, store):
     with pytest.raises(ModelLoadError) as failed:
         resolve(source, store=store)
     sentence = str(failed.value)
     assert all(name in sentence for name in ("smollm2-135m", "gemma-3-270m", "hf:", "s3://"))
     assert ("Did you mean smollm2-135m?" in sentence) == ("smol" in source.lower())
+
+
+@pytest.mark.parametrize("source", ["/none/there.gguf", "there.gguf", "org/name"])
+def test_a_path_that_is_not_there_is_told_so(source, store):
+    with pytest.raises(ModelLoadError, match=f"{source} does not exist.*hf:"):
+        resolve(source, store=store)
 
 
 def test_the_default_model_is_cached_with_its_digest():

@@ -146,3 +146,12 @@ def test_defaults_are_read_from_a_model_directory(tmp_path):
     path.write_text('{"temperature": -1, "top_p": 7, "top_k": true, "min_p": "x"}')
     assert read_sampling_defaults(tmp_path) == SamplingDefaults()
     assert read_sampling_defaults(path) == SamplingDefaults()
+
+
+def test_a_short_name_knows_how_its_model_is_best_sampled(tmp_path):
+    file = tmp_path / "model.gguf"
+    assert read_sampling_defaults(file, "smollm2-135m") == SamplingDefaults(
+        temperature=0.2, top_p=0.9
+    )
+    assert read_sampling_defaults(file, "gemma-3-270m").top_k == 64
+    assert read_sampling_defaults(file, "./smollm2-135m") == SamplingDefaults()

@@ -3,7 +3,7 @@
 `resolve(source)` returns a local path and fetches what is not there yet.
 """
 
-from headrace.modeling.weights.sources.catalog import SHORT_NAMES
+from headrace.modeling.weights.sources.catalog import SHORT_NAMES, recommended_sampling
 from headrace.modeling.weights.sources.resolve import (
     list_models,
     remove_model,
@@ -11,4 +11,11 @@ from headrace.modeling.weights.sources.resolve import (
     verify_model,
 )
 
-__all__ = ["SHORT_NAMES", "list_models", "remove_model", "resolve", "verify_model"]
+__all__ = [
+    "SHORT_NAMES",
+    "list_models",
+    "recommended_sampling",
+    "remove_model",
+    "resolve",
+    "verify_model",
+]

@@ -1,6 +1,8 @@
 """Short names of models, and which wheels on PyPI hold them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 
@@ -13,6 +15,8 @@ class CatalogEntry:
     file_name: str
     sha256: str
     licence: str
+    sampling: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """What the publisher recommends (model card, generation_config.json); a GGUF file cannot say."""
 
 
 CATALOG: Final[dict[str, CatalogEntry]] = {
@@ -21,6 +25,7 @@ CATALOG: Final[dict[str, CatalogEntry]] = {
         file_name="SmolLM2-135M-Instruct.Q4_1.gguf",
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         licence="Apache-2.0",
+        sampling=MappingProxyType({"temperature": 0.2, "top_p": 0.9}),
     ),
     "gemma-3-270m": CatalogEntry(
         packages=(
@@ -33,7 +38,14 @@ CATALOG: Final[dict[str, CatalogEntry]] = {
         file_name="gemma-3-270m-q4_k_m.gguf",
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         licence="Gemma Terms of Use",
+        sampling=MappingProxyType({"temperature": 1.0, "top_k": 64, "top_p": 0.95}),
     ),
 }
 
 SHORT_NAMES: Final = tuple(CATALOG)
+
+
+def recommended_sampling(source: str) -> Mapping[str, float]:
+    """Generation settings of a short name; empty for any other source."""
+    entry = CATALOG.get(source)
+    return {} if entry is None else entry.sampling

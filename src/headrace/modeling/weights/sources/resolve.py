@@ -68,10 +68,12 @@ def _find(name: str, store: ModelStore) -> str:
 
 
 def _no_such_model(source: str) -> str:
+    if "/" in source or source.endswith((".gguf", ".safetensors")):
+        return f"{source} does not exist. Models may also be given as {FORMS}."
     close = difflib.get_close_matches(source.lower(), CATALOG, n=1, cutoff=0.6)
     hint = f" Did you mean {close[0]}?" if close else ""
     return (
-        f"'{source}' is neither a file or directory nor a short name.{hint} "
+        f"'{source}' is no file, no directory and no short name.{hint} "
         f"Short names: {', '.join(CATALOG)}. Other forms: {FORMS}."
     )
 
