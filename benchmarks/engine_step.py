@@ -8,12 +8,19 @@ import random
 import statistics
 import time
 from collections import defaultdict
+from typing import Any
 
 from headrace.config.engine import EngineConfig, ExecutorConfig, ModelConfig
 from headrace.core.clock import SystemClock
 from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
 from headrace.engine.build import build_engine
+
+
+def show_ops(program: Any) -> None:
+    """Calls and time of each op of the recorded model."""
+    for op, (calls, nanoseconds) in program.times().items() if program else ():
+        print(f"{op:18s} {calls:7d} calls {nanoseconds / 1e6:9.1f} ms")
 
 
 def main() -> None:
@@ -24,12 +31,15 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--isa", default="auto")
+    parser.add_argument("--profile", action="store_true", help="time per op, all steps together")
     args = parser.parse_args()
     config = EngineConfig(
         model=ModelConfig(model=args.model),
         executor=ExecutorConfig(isa=args.isa, threads=args.threads),
     )
     engine = build_engine(config, SystemClock(), lambda phase: None).engine
+    program = engine._executor._parts.program
+    program.set_profiling(args.profile)
     rng = random.Random(1)
     for number in range(args.batch):
         engine.add(
@@ -63,6 +73,7 @@ def main() -> None:
     print(f"prefill {prefill_tokens / max(prefill_seconds, 1e-9):8.0f} tok/s")
     for name, seconds in parts.items():
         print(f"{name:16s} {1e6 * statistics.median(seconds):9.1f} us")
+    show_ops(program if args.profile else None)
     print(f"decode {args.batch / statistics.median(parts['step']):9.0f} tok/s")
 
 
