@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from headrace.core.grammar import Grammar
 from headrace.core.sampling import SamplingParams
 
 
@@ -63,6 +64,8 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     """Lower is sooner, as in vLLM; 0 is the default."""
     prior_output_ids: list[int] = []
+    grammar: Grammar | None = None
+    """What bounds each answer's text; None leaves it free. It has been compiled once before: it is good."""
     adapter: str | None = None
     """Content digest of the LoRA adapter, part of the block hash."""
     cache_salt: bytes = b""
