@@ -8,8 +8,7 @@ distributions at every position are compared:
 - KL(reference || ours) against KL(reference || llama.cpp), over llama.cpp's `num_probs` most likely tokens
   and one bucket for the rest.
 
-The prompts are not a blind sample: one line (the powers of two) was shortened after a result was seen, in which
-Gemma differed at one position where llama.cpp's two best were 0.53 apart.
+The prompts are passages that `passages.py` draws by rule from a text that was fixed before the first run.
 
     python benchmarks/compare/agreement.py [--model smollm2-135m] [--prompts 32] [--tokens 32]
 """
@@ -29,20 +28,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from passages import TEXT, passages
+from scorer import Forced, Scorer, log_softmax
 
 from headrace.kernels.dispatch import create_backend
-from headrace.kernels.ops import Backend
 from headrace.kernels.reference.backend import ReferenceBackend
-from headrace.kernels.values import DType, KVLayout, StepInputs, StepLimits
-from headrace.modeling.decoder import Decoder
-from headrace.modeling.registry import describe
-from headrace.modeling.weights.checkpoint import open_checkpoint
-from headrace.modeling.weights.load import load_parameters
+from headrace.kernels.values import DType
 from headrace.modeling.weights.sources import resolve
 
 HERE = Path(__file__).parent
-BLOCK_SIZE = 16
-BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -144,80 +138,6 @@ def continue_prompt(url: str, text: str, *, tokens: int, num_probs: int) -> Cont
     return Continuation(prompt_ids, [step["id"] for step in steps], top)
 
 
-@dataclass(frozen=True)
-class Forced:
-    """A teacher-forced sequence: logits are wanted after each token from index `first` on."""
-
-    token_ids: list[int]
-    first: int
-
-
-class Scorer:
-    """Teacher-forced logits of one model on one back end, several sequences a step."""
-
-    def __init__(
-        self, path: Path, backend: Backend, dtype: DType, *, sequences: Sequence[Forced]
-    ) -> None:
-        """`sequences` are all that will ever be scored: they size the arena and the KV cache."""
-        checkpoint = open_checkpoint(path)
-        spec, parameter_specs = describe(checkpoint)
-        parameters = load_parameters(checkpoint, parameter_specs)
-        num_groups = len(spec.kv_groups())
-        longest = max(len(sequence.token_ids) for sequence in sequences)
-        blocks = -(-longest // BLOCK_SIZE)
-        layout = KVLayout(
-            num_layers=spec.num_layers,
-            num_kv_heads=spec.num_kv_heads,
-            head_size=spec.head_size,
-            block_size=BLOCK_SIZE,
-            dtype=dtype,
-            layer_groups=spec.layer_groups(),
-            num_blocks=(blocks * BATCH,) * num_groups,
-        )
-        limits = StepLimits(max_tokens=longest * BATCH, max_outputs=longest * BATCH)
-        model = Decoder(spec, parameters).record(backend, limits, backend.create_kv_cache(layout))
-        assert model.logits is not None
-        self._program, self._logits = model.program, model.logits
-        table = np.arange(blocks * BATCH, dtype=np.int32).reshape(BATCH, blocks)
-        self._tables = (table,) * num_groups
-
-    def logits(self, sequences: Sequence[Forced]) -> Iterator[NDArray[np.float32]]:
-        """For each sequence [tokens - first, V]; valid until the next is asked for."""
-        for begin in range(0, len(sequences), BATCH):
-            yield from self._step(sequences[begin : begin + BATCH])
-
-    def _step(self, batch: Sequence[Forced]) -> Iterator[NDArray[np.float32]]:
-        lengths = [len(sequence.token_ids) for sequence in batch]
-        starts = np.cumsum([0, *lengths], dtype=np.int32)
-        rows = [
-            np.arange(start + sequence.first, start + length, dtype=np.int32)
-            for start, length, sequence in zip(starts, lengths, batch, strict=False)
-        ]
-        inputs = StepInputs(
-            token_ids=np.concatenate([s.token_ids for s in batch]).astype(np.int32),
-            positions=np.concatenate([np.arange(n) for n in lengths]).astype(np.int32),
-            query_starts=starts,
-            key_starts=np.zeros(len(batch), np.int32),
-            slots=np.arange(len(batch), dtype=np.int32),
-            block_tables=self._tables,
-            output_rows=np.concatenate(rows),
-        )
-        self._program.run(inputs)
-        logits = self._program.read(self._logits, sum(map(len, rows)))
-        end = 0
-        for wanted in rows:
-            begin, end = end, end + len(wanted)
-            yield logits[begin:end]
-
-
-def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Row by row, in double precision."""
-    values = logits.astype(np.float64)
-    values -= values.max(axis=-1, keepdims=True)
-    values -= np.log(np.exp(values).sum(axis=-1, keepdims=True))
-    return values
-
-
 def _coarse(log_probs: NDArray[np.float64], ids: list[int]) -> NDArray[np.float64]:
     """Probabilities of `ids`, and of all other tokens together."""
     head = np.exp(log_probs[ids])
@@ -237,13 +157,10 @@ def forced(continuations: Sequence[Continuation]) -> list[Forced]:
 
 
 def continue_all(path: Path, *, prompts: int, tokens: int, num_probs: int) -> list[Continuation]:
-    """What llama.cpp says after the first `prompts` lines of prompts.txt."""
-    texts = (HERE / "prompts.txt").read_text().strip().split("\n")[:prompts]
+    """What llama.cpp says after the first `prompts` passages of the text."""
+    texts = passages(TEXT.read_text(encoding="utf-8"))[:prompts]
     with llama_server(path) as url:
-        return [
-            continue_prompt(url, text.replace("\\n", "\n"), tokens=tokens, num_probs=num_probs)
-            for text in texts
-        ]
+        return [continue_prompt(url, text, tokens=tokens, num_probs=num_probs) for text in texts]
 
 
 def our_scorer(path: Path, continuations: Sequence[Continuation]) -> Scorer:
