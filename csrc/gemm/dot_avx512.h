@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "base/simd.h"
+#include "gemm/nibbles.h"
 #include "gemm/operand.h"
 
 namespace headrace::HR_ISA {
@@ -21,19 +22,27 @@ HR_INLINE __m512i broadcast_quad(const Codes& row, int quad) {
   return _mm512_set1_epi32(four);
 }
 
-// dot[m] = start[m] + the sum over 32 inputs of code * x; `codes` is 256 bytes, low nibbles the
+// The weights that the low nibbles of a line stand for.
+template <CodeTable kTable>
+HR_INLINE __m512i unpack_low(__m512i line) {
+  const __m512i codes = _mm512_and_si512(line, _mm512_set1_epi8(15));
+  if constexpr (is_plain(kTable)) return codes;
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kTable.values));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes);
+}
+
+// dot[m] = start[m] + the sum over 32 inputs of weight * x; `codes` is 256 bytes, low nibbles the
 // even quads.
-template <int MR>
+template <CodeTable kTable, int MR>
 HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
                       IntVec (&dot)[MR]) {
-  const __m512i low = _mm512_set1_epi8(15);
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) dot[m] = splat_int(start[m]);
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
-    const __m512i pair = _mm512_load_si512(codes + 64 * i);
-    const __m512i even = _mm512_and_si512(pair, low);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi16(pair, 4), low);
+    const __m512i line = _mm512_load_si512(codes + 64 * i);
+    const __m512i even = unpack_low<kTable>(line);
+    const __m512i odd = unpack_low<kTable>(_mm512_srli_epi16(line, 4));
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m) {
       dot[m].v = _mm512_dpbusd_epi32(dot[m].v, even, broadcast_quad(x[m], 2 * i));

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/simd.h"
+#include "gemm/nibbles.h"
 #include "gemm/operand.h"
 
 namespace headrace::HR_ISA {
@@ -58,11 +59,23 @@ HR_INLINE UShort8 load_line(const std::byte* p) {
   return line;
 }
 
-// dot[m] = start[m] + the sum over 32 inputs of code * x; `codes` is 256 bytes, low nibbles the
-// even quads.
+// The weights that the nibbles of a line stand for, one byte each.
+template <CodeTable kTable>
+HR_INLINE UShort8 look_up(const std::byte* p, int shift) {
+  uint8_t weights[16];
+#pragma GCC unroll 1
+  for (int i = 0; i < 16; ++i) {
+    weights[i] = kTable.values[std::to_integer<int>(p[i]) >> shift & 15];
+  }
+  UShort8 line;
+  std::memcpy(&line, weights, sizeof(line));
+  return line;
+}
+
+// Weights of four bits, which need no table.
 template <int MR>
-HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
-                      IntVec (&dot)[MR]) {
+HR_INLINE void dot_narrow(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
+                          IntVec (&dot)[MR]) {
 #pragma GCC unroll 1
   for (int m = 0; m < MR; ++m) {
     Short8 sum[4] = {};
@@ -80,10 +93,10 @@ HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_
   }
 }
 
-// The same for 8-bit codes, over the quads [kFirst, kFirst + kQuads).
-template <int kFirst, int kQuads, int MR>
-HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
-                      IntVec (&dot)[MR]) {
+// Weights of eight bits: part i of the quads [kFirst, kFirst + kQuads) is what `load` gives.
+template <int kFirst, int kQuads, int MR, typename Load>
+HR_INLINE void dot_wide(const Load& load, const Codes (&x)[MR], const int32_t (&start)[MR],
+                        IntVec (&dot)[MR]) {
 #pragma GCC unroll 1
   for (int m = 0; m < MR; ++m) {
     Short8 fine[4] = {}, coarse[4] = {};
@@ -92,7 +105,7 @@ HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], const int32_
       const QuadCodes four = load_quad(x[m], quad);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
-        const UShort8 weight = load_line(codes + 64 * quad + 16 * i);
+        const UShort8 weight = load(quad, i);
         fine[i] += multiply<0>(weight, four);
         coarse[i] += multiply<4>(weight, four);
       }
@@ -101,6 +114,32 @@ HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], const int32_
     for (int i = 0; i < 4; ++i)
       dot[m].v[i] = add_pairs(fine[i]) + (add_pairs(coarse[i]) << 4) + start[m];
   }
+}
+
+// dot[m] = start[m] + the sum over 32 inputs of weight * x; `codes` is 256 bytes, low nibbles the
+// even quads.
+template <CodeTable kTable, int MR>
+HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
+                      IntVec (&dot)[MR]) {
+  if constexpr (is_plain(kTable)) {
+    dot_narrow<MR>(codes, x, start, dot);
+  } else {
+    dot_wide<0, 8, MR>(
+        [&](int quad, int part) __attribute__((always_inline)) {
+          return look_up<kTable>(codes + 64 * (quad / 2) + 16 * part, quad % 2 * 4);
+        },
+        x, start, dot);
+  }
+}
+
+// The same for 8-bit codes, over the quads [kFirst, kFirst + kQuads).
+template <int kFirst, int kQuads, int MR>
+HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
+                      IntVec (&dot)[MR]) {
+  dot_wide<kFirst, kQuads, MR>(
+      [&](int quad, int part)
+          __attribute__((always_inline)) { return load_line(codes + 64 * quad + 16 * part); },
+      x, start, dot);
 }
 
 }  // namespace headrace::HR_ISA

@@ -5,6 +5,7 @@
 #include "base/half.h"
 #include "base/kernels.h"
 #include "base/simd.h"
+#include "gemm/nibbles.h"
 #include "gemm/panels.h"
 
 namespace headrace::HR_ISA {
@@ -25,9 +26,9 @@ HR_INLINE float half_at(const std::byte* p, int64_t index) {
 
 HR_INLINE int code_at(const std::byte* codes, WeightFormat format, int lane, int i) {
   const int quad = i / 4, byte = 4 * lane + i % 4;
-  if (format != WeightFormat::kW4G32) return std::to_integer<int>(codes[64 * quad + byte]);
+  if (!has_nibbles(format)) return std::to_integer<int>(codes[64 * quad + byte]);
   const int pair = std::to_integer<int>(codes[64 * (quad / 2) + byte]);
-  return quad % 2 == 0 ? pair & 15 : pair >> 4;
+  return code_table(format).values[quad % 2 == 0 ? pair & 15 : pair >> 4];
 }
 
 HR_INLINE void embed_quantized(const PackedWeight& table, const Row& row, float unit, float* out) {

@@ -5,6 +5,7 @@
 // neither tile heights nor threads can change a bit.
 #include "base/kernels.h"
 #include "gemm/linear.h"
+#include "gemm/nibbles.h"
 #include "gemm/operand.h"
 #include "gemm/tiles.h"
 
@@ -34,8 +35,8 @@ template <WeightFormat kFormat, int kIndex, int MR>
 HR_INLINE void add_scale_group(const TileJob& job, const GroupPlace& weight,
                                const Group<kFormat, MR>& x, Vec (&acc)[MR]) {
   IntVec dot[MR];
-  if constexpr (kFormat == WeightFormat::kW4G32) {
-    dot_w4<MR>(weight.codes, x.codes, x.start[kIndex], dot);
+  if constexpr (has_nibbles(kFormat)) {
+    dot_w4<code_table(kFormat), MR>(weight.codes, x.codes, x.start[kIndex], dot);
   } else {
     constexpr int kQuads = 8 / kScalesOf<kFormat>;
     dot_w8<kIndex * kQuads, kQuads, MR>(weight.codes, x.codes, x.start[kIndex], dot);
@@ -53,7 +54,7 @@ HR_INLINE void add_scale_group(const TileJob& job, const GroupPlace& weight,
 // a single stream and needs no help; with more it loses the thread while a panel is read again.
 template <WeightFormat kFormat>
 HR_INLINE void prefetch_group(const std::byte* next, int64_t group) {
-  constexpr int kLines = kFormat == WeightFormat::kW4G32 ? 5 : 9;
+  constexpr int kLines = has_nibbles(kFormat) ? 5 : 9;
 #pragma GCC unroll 9
   for (int i = 0; i < kLines; ++i)
     __builtin_prefetch(next + (group * kLines + i) * kAlignment, 0, 2);

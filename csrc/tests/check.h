@@ -23,6 +23,7 @@ inline int64_t checks = 0;
   } while (false)
 
 void test_pool();
+void test_dot();
 void test_linear();
 void test_program();
 void test_attention();

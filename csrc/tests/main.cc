@@ -4,6 +4,7 @@
 int main() {
   using namespace headrace::tests;
   test_pool();
+  test_dot();
   test_linear();
   test_program();
   test_attention();
