@@ -39,7 +39,7 @@ HR_INLINE void forget_loads() { asm volatile("" ::: "memory"); }
 HR_INLINE void pin(__m256i& sum) { asm("" : "+x"(sum)); }
 
 // The weights that the low nibbles of a line stand for.
-template <CodeTable kTable>
+template <const CodeTable& kTable>
 HR_INLINE __m256i unpack_low(__m256i line) {
   const __m256i codes = _mm256_and_si256(line, _mm256_set1_epi8(15));
   if constexpr (is_plain(kTable)) return codes;
@@ -48,7 +48,7 @@ HR_INLINE __m256i unpack_low(__m256i line) {
 }
 
 // One half of a panel, 8 outputs, with weights of four bits: 16-bit sums of adjacent pairs.
-template <CodeTable kTable, int MR>
+template <const CodeTable& kTable, int MR>
 HR_INLINE void dot_narrow_half(const std::byte* codes, const Codes (&x)[MR], __m256i (&sum)[MR]) {
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) sum[m] = _mm256_setzero_si256();
@@ -68,7 +68,7 @@ HR_INLINE void dot_narrow_half(const std::byte* codes, const Codes (&x)[MR], __m
 }
 
 // The same, put together.
-template <CodeTable kTable, int MR>
+template <const CodeTable& kTable, int MR>
 HR_INLINE void dot_narrow(const std::byte* codes, const Codes (&x)[MR], __m256i (&dot)[MR]) {
   __m256i sum[MR];
   dot_narrow_half<kTable, MR>(codes, x, sum);
@@ -122,7 +122,7 @@ HR_INLINE void dot_halves(const std::byte* codes, const int32_t (&start)[MR], In
 
 // dot[m] = start[m] + the sum over 32 inputs of weight * x; `codes` is 256 bytes, low nibbles the
 // even quads.
-template <CodeTable kTable, int MR>
+template <const CodeTable& kTable, int MR>
 HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
                       IntVec (&dot)[MR]) {
   dot_halves<MR>(

@@ -23,7 +23,7 @@ HR_INLINE __m512i broadcast_quad(const Codes& row, int quad) {
 }
 
 // The weights that the low nibbles of a line stand for.
-template <CodeTable kTable>
+template <const CodeTable& kTable>
 HR_INLINE __m512i unpack_low(__m512i line) {
   const __m512i codes = _mm512_and_si512(line, _mm512_set1_epi8(15));
   if constexpr (is_plain(kTable)) return codes;
@@ -33,7 +33,7 @@ HR_INLINE __m512i unpack_low(__m512i line) {
 
 // dot[m] = start[m] + the sum over 32 inputs of weight * x; `codes` is 256 bytes, low nibbles the
 // even quads.
-template <CodeTable kTable, int MR>
+template <const CodeTable& kTable, int MR>
 HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
                       IntVec (&dot)[MR]) {
 #pragma GCC unroll 16

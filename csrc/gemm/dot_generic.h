@@ -60,7 +60,7 @@ HR_INLINE UShort8 load_line(const std::byte* p) {
 }
 
 // The weights that the nibbles of a line stand for, one byte each.
-template <CodeTable kTable>
+template <const CodeTable& kTable>
 HR_INLINE UShort8 look_up(const std::byte* p, int shift) {
   uint8_t weights[16];
 #pragma GCC unroll 1
@@ -118,7 +118,7 @@ HR_INLINE void dot_wide(const Load& load, const Codes (&x)[MR], const int32_t (&
 
 // dot[m] = start[m] + the sum over 32 inputs of weight * x; `codes` is 256 bytes, low nibbles the
 // even quads.
-template <CodeTable kTable, int MR>
+template <const CodeTable& kTable, int MR>
 HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
                       IntVec (&dot)[MR]) {
   if constexpr (is_plain(kTable)) {

@@ -1,12 +1,12 @@
 // What 4-bit codes stand for. Integer dot products are templates of it, so a format with another
-// table (IQ4_NL, NF4, MXFP4) needs a row here and no kernel.
+// table (IQ4_NL, NF4, MXFP4) needs a row here and no kernel. Per instruction set, see base/simd.h.
 #pragma once
 
 #include <cstdint>
 
 #include "base/types.h"
 
-namespace headrace {
+namespace headrace::HR_ISA {
 
 // The unsigned weight of each code; the offset of the weight makes it signed.
 struct CodeTable {
@@ -35,4 +35,4 @@ constexpr bool has_nibbles(WeightFormat format) { return format == WeightFormat:
 // Of a format with nibbles.
 constexpr const CodeTable& code_table(WeightFormat) { return kPlainCodes; }
 
-}  // namespace headrace
+}  // namespace headrace::HR_ISA

@@ -35,7 +35,7 @@ int code_of(const Case& data, int lane, int input) {
   return quad % 2 == 0 ? pair & 15 : pair >> 4;
 }
 
-template <CodeTable kTable>
+template <const CodeTable& kTable>
 void check_dot(const Case& data) {
   IntVec dot[kRows];
   dot_w4<kTable, kRows>(data.codes, data.x, data.start, dot);
