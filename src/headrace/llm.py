@@ -15,6 +15,7 @@ from headrace.api.unsupported import refuse_unsupported
 from headrace.completion.respond import Delta, Responder, TextOptions
 from headrace.config.engine import EngineConfig
 from headrace.config.load import build as build_config
+from headrace.config.security import SecurityConfig
 from headrace.config.server import ServerConfig
 from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import BadRequestError, InternalError
@@ -76,7 +77,12 @@ class LLM:
         self.info = built.info
         self._engine = built.engine
         text = load_text(built.info.path, source=model, chat_template=config.model.chat_template)
-        patient = ServerConfig(max_queue_time=_FOR_EVER, request_timeout=_FOR_EVER)
+        patient = ServerConfig(
+            max_queue_time=_FOR_EVER,
+            request_timeout=_FOR_EVER,
+            # Whoever calls is whoever runs this process.
+            security=SecurityConfig(trust_request_chat_template=True),
+        )
         self._preparer = text.preparer(built.info, patient, self._clock)
         self._ids = count()
         self._boxes: dict[str, list[TokenEvent]] = {}  # events that open streams have not read

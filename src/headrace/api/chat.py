@@ -7,6 +7,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from headrace.api.fields import GenerationFields
 from headrace.api.usage import Usage
 
+MAX_MESSAGES = 4096
+MAX_PARTS = 1024
+MAX_TEMPLATE_CHARS = 65_536
+
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
 
@@ -62,7 +66,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     """One message of the conversation."""
 
     role: Role
-    content: str | list[ContentPart] | None = None
+    content: str | Annotated[list[ContentPart], Meta(max_length=MAX_PARTS)] | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -73,7 +77,7 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
 class ChatRequest(GenerationFields, frozen=True, kw_only=True):
     """The body of `POST /v1/chat/completions`."""
 
-    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: Annotated[int, Meta(ge=1, lt=2**31)] | None = None
     """Wins over `max_tokens`, as at OpenAI."""
     logprobs: bool | None = None
@@ -81,6 +85,8 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
 
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    chat_template: Annotated[str, Meta(max_length=MAX_TEMPLATE_CHARS)] | None = None
+    """Replaces the model's own, where the operator allows that."""
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
     """Handed to the chat template."""
@@ -96,7 +102,6 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
     modalities: Any = None
     prediction: Any = None
     web_search_options: Any = None
-    chat_template: Any = None
     documents: Any = None
     echo: Any = None
     parallel_tool_calls: bool | None = None

@@ -58,7 +58,6 @@ _CHAT: dict[str, Harmless] = {
     "modalities": _text_only,
     "prediction": _falsy,
     "web_search_options": lambda value: value is None,
-    "chat_template": _falsy,
     "documents": _falsy,
     "echo": _falsy,
 }

@@ -31,6 +31,10 @@ _ELSEWHERE = {
     "--parallel": "--max-num-seqs",
     "--quantization": "--quantize",
     "--alias": "--served-model-name",
+    "--api-key": "--api-keys",
+    "--allowed-origins": "--cors-origins",
+    "--ssl-cert-file": "--ssl-certfile",
+    "--ssl-key-file": "--ssl-keyfile",
 }
 
 

@@ -1,5 +1,6 @@
 """`headrace serve [MODEL]`: one model behind the OpenAI API."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,14 @@ from headrace.core.errors import ConfigError
 def main(argv: Sequence[str]) -> int:
     """Serve until SIGTERM or Ctrl-C."""
     loaded = load_config(make_parser(argv).parse(argv))
+    for path in ("server.security.api_keys", "server.security.ssl_keyfile_password"):
+        if loaded.origins[path].startswith("flag"):
+            name = path.rpartition(".")[2]
+            print(
+                f"headrace: warning: every user of this machine sees --{name.replace('_', '-')}; "
+                f"use HEADRACE_{name.upper()} instead.",
+                file=sys.stderr,
+            )
     # Imported now, so that help and a wrong flag do not wait for it.
     from headrace.server.run import run_server
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from headrace.config.secret import Secret
+from headrace.config.security import SecurityConfig
 from headrace.core.errors import ConfigError
 from headrace.core.stats import ReplicaRole
 
@@ -49,6 +50,14 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Largest request body."""
     max_buffered_bytes: Annotated[int, Meta(ge=1024, extra={"unit": "bytes"})] = 128 * 1024 * 1024
     """Bytes of all request bodies that are being read or prepared; more are answered 429."""
+    max_header_bytes: Annotated[int, Meta(ge=1024, extra={"unit": "bytes"})] = 64 * 1024
+    """Largest request line and headers together; more are answered 431."""
+    max_headers: Annotated[int, Meta(ge=8)] = 100
+    """Headers that a request may have; more are answered 431."""
+    max_json_depth: Annotated[int, Meta(ge=8, le=500)] = 100
+    """Lists and objects inside each other that a body may have."""
+    strict: bool = False
+    """Refuse requests with fields that are not known here, instead of ignoring those fields."""
     max_connections: Annotated[int, Meta(ge=1)] = 1000
     """Connections that may be open; requests on more, probes aside, are answered 503."""
     read_timeout: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 30.0
@@ -89,6 +98,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """debug, info, warning or error."""
     log_format: Literal["text", "json"] = "text"
     """text or json."""
+    security: SecurityConfig = SecurityConfig()
 
     def __post_init__(self) -> None:
         """Raises ConfigError for settings that contradict each other."""

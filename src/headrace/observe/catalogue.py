@@ -212,6 +212,10 @@ HTTP_DURATION = Metric(
     "From the request's headers to the last byte of the response.",
     ("route",), buckets=DURATION, server_wide=True,
 )  # fmt: skip
+KEY_REQUESTS = Metric(
+    "headrace_api_key_requests_total", Kind.COUNTER, "requests",
+    "Requests by the name of the API key that they came with.", ("key",), server_wide=True,
+)  # fmt: skip
 BUILD = Metric(
     "headrace_build_info", Kind.GAUGE, "info", "1; the label is the version.",
     ("version",), server_wide=True,

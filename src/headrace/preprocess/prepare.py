@@ -6,7 +6,7 @@ Everything here is computation: no I/O, no waiting. It may run on any thread.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from headrace.api.chat import ChatRequest
 from headrace.api.completions import CompletionRequest, Prompt
@@ -16,6 +16,7 @@ from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, PermissionDeniedError, PromptTooLongError
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request, TokenSegment
+from headrace.preprocess.chat_template import ChatTemplate
 from headrace.preprocess.generation_config import SamplingDefaults
 from headrace.preprocess.messages import plain_messages
 from headrace.preprocess.params import Bounds, check_token_ids, draw_random_seed, resolve_params
@@ -35,6 +36,8 @@ class Arrival(Struct, frozen=True, kw_only=True):
     """`Clock.monotonic` when it came in."""
     is_trusted: bool = False
     """It came from a peer that proved itself: it may continue an answer and choose a cache salt."""
+    tenant: bytes = b""
+    """Whose prefix cache it shares: of one length for all tenants, or empty for the one that all share."""
 
 
 class Preparer:
@@ -89,9 +92,7 @@ class Preparer:
             requests.append(
                 self._build(
                     request,
-                    Arrival(
-                        request_id=request_id, time=arrival.time, is_trusted=arrival.is_trusted
-                    ),
+                    structs.replace(arrival, request_id=request_id),
                     self._fit(name, ids, request.max_tokens),
                     max_tokens=request.max_tokens,
                     logprobs=request.logprobs,
@@ -130,7 +131,7 @@ class Preparer:
 
     def _render(self, request: ChatRequest) -> tuple[str, str | None]:
         """The prompt's text, and the mark in users' special tokens where there are any."""
-        template = self._templates.find(with_tools=bool(request.tools))
+        template = self._template_for(request)
         extra = dict(request.chat_template_kwargs or {})
         if request.reasoning_effort is not None:
             extra["reasoning_effort"] = request.reasoning_effort
@@ -160,6 +161,18 @@ class Preparer:
             extra=values[2],
         )
         return text, mark
+
+    def _template_for(self, request: ChatRequest) -> ChatTemplate:
+        if not request.chat_template:
+            return self._templates.find(with_tools=bool(request.tools))
+        if not self._config.security.trust_request_chat_template:
+            raise BadRequestError(
+                "'chat_template' is not taken from requests here; the operator may allow it with "
+                "--trust-request-chat-template.",
+                param="chat_template",
+                code="untrusted_template",
+            )
+        return self._templates.of_request(request.chat_template)
 
     def _shorten(self, name: str, text: str, mark: str = "") -> str:
         """A text that is worth tokenising: the end of one that is too long for certain, or an error.
@@ -248,7 +261,7 @@ class Preparer:
             n=n,
             priority=fields.priority or 0,
             prior_output_ids=prior,
-            cache_salt=(fields.cache_salt or "").encode(),
+            cache_salt=arrival.tenant + (fields.cache_salt or "").encode(),
             arrival_time=arrival.time,
             deadline=arrival.time + self._config.request_timeout,
             max_queue_time=self._config.max_queue_time,

@@ -43,6 +43,13 @@ class ChatTemplates:
             code="no_chat_template",
         )
 
+    def of_request(self, source: str) -> ChatTemplate:
+        """One that a request brought. Raises BadRequestError where it does not compile."""
+        try:
+            return self._compile(source)
+        except ConfigError as error:
+            raise BadRequestError(f"'chat_template': {error}", param="chat_template") from None
+
     def _compile(self, source: str) -> ChatTemplate:
         return ChatTemplate(source, self._special, self._clock)
 

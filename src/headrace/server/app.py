@@ -1,34 +1,46 @@
 """The ASGI application: routes inside their layers."""
 
-from starlette.routing import Match, Route, Router
+from starlette.routing import Match, Router
 
+from headrace.config.server import ServerConfig
 from headrace.server.asgi import App, Receive, Scope, Send
+from headrace.server.endpoint import Access, Endpoint
+from headrace.server.guard import Cors, Guard
 from headrace.server.middleware import BodyLimit, ConnectionLimit, Observed, Problems
 from headrace.server.replica import Replica
 from headrace.server.routes import chat, completions, models, ops
 
 
-def build_routes(replica: Replica) -> list[Route]:
-    """Every route there is. All are open; what only a trusted peer may use is a matter of fields (`auth`)."""
+def build_routes(replica: Replica) -> list[Endpoint]:
+    """Every route there is. Each needs a key, where there are keys, unless its operation says otherwise."""
     return [
-        _post("/v1/chat/completions", chat.create(replica)),
-        _post("/v1/completions", completions.create(replica)),
-        _get("/v1/models", models.list_models(replica)),
-        _get("/v1/models/{name:path}", models.one_model(replica)),
-        _get("/livez", ops.livez()),
-        _get("/readyz", ops.readyz(replica)),
-        _get("/health", ops.readyz(replica)),
-        _get("/metrics", ops.metrics(replica)),
-        _get("/metrics/vllm", ops.metrics_vllm(replica)),
-        _get("/load", ops.load(replica)),
-        _get("/version", ops.version()),
+        Endpoint("POST", "/v1/chat/completions", chat.create(replica), chat.CREATE),
+        Endpoint("POST", "/v1/completions", completions.create(replica), completions.CREATE),
+        Endpoint("GET", "/v1/models", models.list_models(replica), models.LIST),
+        Endpoint("GET", "/v1/models/{name:path}", models.one_model(replica), models.ONE),
+        Endpoint("GET", "/livez", ops.livez(), ops.LIVEZ),
+        Endpoint("GET", "/readyz", ops.readyz(replica), ops.READYZ),
+        Endpoint("GET", "/health", ops.readyz(replica), ops.READYZ),
+        Endpoint("GET", "/metrics", ops.metrics(replica), ops.METRICS),
+        Endpoint("GET", "/metrics/vllm", ops.metrics_vllm(replica), ops.METRICS_VLLM),
+        Endpoint("GET", "/load", ops.load(replica), ops.LOAD),
+        Endpoint("GET", "/version", ops.version(), ops.VERSION),
     ]
 
 
+def open_paths(routes: list[Endpoint], config: ServerConfig) -> frozenset[str]:
+    """Paths that answer without a key."""
+    open_to_all = {Access.OPEN}
+    if config.security.open_metrics:
+        open_to_all.add(Access.OPERATOR)
+    return frozenset(r.path for r in routes if r.operation.access in open_to_all)
+
+
 def build_app(replica: Replica) -> App:
-    """From the outside in: observed, errors as objects, bounded connections and bodies, routes."""
+    """From the outside in: observed, CORS, errors as objects, bounded connections, keys, bodies, routes."""
     routes = build_routes(replica)
     router = Router(routes, redirect_slashes=False)
+    config = replica.config
 
     async def routed(scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = routed  # makes the router raise for 404 and 405 instead of answering in text
@@ -41,24 +53,10 @@ def build_app(replica: Replica) -> App:
                 return route.path
         return "other"
 
-    app: App = BodyLimit(routed, replica.config.max_body_bytes)
-    app = ConnectionLimit(app, replica.config.max_connections, replica.note_rejection)
-    return Observed(Problems(app), replica.clock, replica.metrics, route_of)
-
-
-def _get(path: str, app: App) -> Route:
-    return Route(path, _Endpoint(app), methods=["GET"])
-
-
-def _post(path: str, app: App) -> Route:
-    return Route(path, _Endpoint(app), methods=["POST"])
-
-
-class _Endpoint:
-    """An ASGI app as an object: Starlette takes plain functions for request-response handlers."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+    app: App = BodyLimit(routed, config.max_body_bytes)
+    app = Guard(app, replica.keys, open_paths(routes, config))
+    app = ConnectionLimit(app, config.max_connections, replica.note_rejection)
+    app = Problems(app)
+    if config.security.cors_origins:
+        app = Cors(app, config.security.cors_origins)
+    return Observed(app, replica.clock, replica.metrics, route_of)

@@ -1,7 +1,4 @@
-"""Which requests come from a trusted peer.
-
-There are no keys of clients yet: every route is open to whoever reaches the port.
-"""
+"""Which requests come from a trusted peer. Keys of clients are in `keys.py`."""
 
 import hmac
 

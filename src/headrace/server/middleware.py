@@ -13,6 +13,7 @@ from headrace.observe import catalogue
 from headrace.observe.logs import one_line, request_id
 from headrace.observe.metrics import Metrics
 from headrace.server.asgi import App, Message, Receive, Scope, Send, header, send_body, send_problem
+from headrace.server.guard import key_of
 from headrace.server.problems import HttpError
 
 #: What a client may name its request; anything else gets a name of ours.
@@ -43,13 +44,14 @@ class Observed:
             name = secrets.token_hex(12)
         arrival = self._clock.monotonic()
         scope["headrace.arrival"] = arrival
+        scope["headrace.headers"] = headers = [(b"x-request-id", name.encode())]
         status = 499  # the client left before an answer began
 
         async def observed_send(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", name.encode())]
+                message["headers"] = [*message["headers"], *headers]
             await send(message)
 
         token = request_id.set(name)
@@ -65,9 +67,11 @@ class Observed:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._metrics.add(catalogue.HTTP_REQUESTS, (route, method, str(status)))
         self._metrics.histogram(catalogue.HTTP_DURATION, (route,)).observe(seconds)
+        if (key := key_of(scope)) is not None:
+            self._metrics.add(catalogue.KEY_REQUESTS, (key.name,))
         level = logging.DEBUG if route in _PROBES else logging.INFO
         if log.isEnabledFor(level):
-            fields = {"status": status, "seconds": f"{seconds:.4f}", **_peer(scope)}
+            fields = {"status": status, "seconds": f"{seconds:.4f}", **_who(scope)}
             path = one_line(scope["path"][:200])
             log.log(level, "%s %s", method, path, extra={"fields": fields})
 
@@ -155,9 +159,12 @@ class BodyLimit:
         await self._app(scope, counted_receive, send)
 
     def _error(self) -> BodyTooLargeError:
-        return BodyTooLargeError(f"The body has more than {self._max_bytes} bytes.")
+        return BodyTooLargeError(
+            f"The body has more than {self._max_bytes} bytes (max_body_bytes)."
+        )
 
 
-def _peer(scope: Scope) -> dict[str, str]:
-    client = scope.get("client")
-    return {"client": client[0]} if client else {}
+def _who(scope: Scope) -> dict[str, str]:
+    client, key = scope.get("client"), key_of(scope)
+    address = {"client": client[0]} if client else {}
+    return address if key is None else {**address, "key": key.name}

@@ -1,6 +1,7 @@
 """The listening socket, and who has the port when we cannot have it."""
 
 import errno
+import ipaddress
 import socket
 from pathlib import Path
 
@@ -29,10 +30,21 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def url_of(sock: socket.socket) -> str:
+def url_of(sock: socket.socket, *, is_tls: bool = False) -> str:
     """Where clients of this machine find the socket."""
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if is_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def is_local(host: str) -> bool:
+    """Only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _why(error: OSError, host: str, port: int) -> str:

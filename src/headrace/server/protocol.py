@@ -10,8 +10,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from headrace.core.errors import ConnectionLimitError
 from headrace.server.problems import Answer, HttpError, answer_to
 
-#: Request line and headers together. Real clients send 1 to 2 kB.
-MAX_HEADER_BYTES = 64 * 1024
 #: Connections beyond the bound on which probes are still answered; any more are closed at once.
 SPARE_CONNECTIONS = 32
 
@@ -27,6 +25,9 @@ class ConnectionBounds(NamedTuple):
     stall_timeout: float
     """Seconds that a client may leave unread what does not fit the buffers between us."""
     on_reject: Callable[[str], None] = lambda _: None
+    max_header_bytes: int = 64 * 1024
+    """Request line and headers together. Real clients send 1 to 2 kB."""
+    max_headers: int = 100
 
 
 class HeaderTooLargeError(Exception):
@@ -40,6 +41,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **options)
         self._bounds = bounds
         self._num_header_bytes = 0
+        self._num_headers = 0
         self._is_surplus = False
         self._has_begun = False
         self._read_timer: asyncio.TimerHandle | None = None
@@ -75,7 +77,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Part of httptools' callbacks."""
-        self._num_header_bytes = 0
+        self._num_header_bytes = self._num_headers = 0
         self._has_begun = True
         self._await_request()
         super().on_message_begin()  # type: ignore[no-untyped-call, unused-ignore]
@@ -88,6 +90,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Part of httptools' callbacks."""
+        self._num_headers += 1
         self._count(len(name) + len(value) + 4)
         super().on_header(name, value)
 
@@ -102,13 +105,23 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """The request cannot be parsed: an error object, and the end of the connection."""
         error = HttpError(400, "This is not a valid HTTP request.")
-        if self._num_header_bytes > MAX_HEADER_BYTES:
-            error = HttpError(431, f"The headers have more than {MAX_HEADER_BYTES} bytes.")
+        bounds = self._bounds
+        if self._num_header_bytes > bounds.max_header_bytes:
+            what = f"The headers have more than {bounds.max_header_bytes} bytes (max_header_bytes)."
+            error = HttpError(431, what)
+        elif self._num_headers > bounds.max_headers:
+            error = HttpError(
+                431, f"There are more than {bounds.max_headers} headers (max_headers)."
+            )
         self._end_with(answer_to(error))
 
     def _count(self, num_bytes: int) -> None:
         self._num_header_bytes += num_bytes
-        if self._num_header_bytes > MAX_HEADER_BYTES:
+        bounds = self._bounds
+        if (
+            self._num_header_bytes > bounds.max_header_bytes
+            or self._num_headers > bounds.max_headers
+        ):
             raise HeaderTooLargeError
 
     def _await_request(self) -> None:

@@ -19,6 +19,7 @@ from headrace.preprocess.prepare import Preparer
 from headrace.preprocess.workers import Workers
 from headrace.server.admission import Admission
 from headrace.server.bodies import BodyBudget
+from headrace.server.keys import KeyRing
 
 log = logging.getLogger("headrace.server")
 
@@ -76,9 +77,11 @@ class Replica:
     """Everything behind the routes. Lives on one event loop."""
 
     def __init__(self, config: ServerConfig, clock: Clock, metrics: Metrics) -> None:
+        """Raises ConfigError for API keys that cannot be read."""
         self.config = config
         self.clock = clock
         self.metrics = metrics
+        self.keys = KeyRing(config.security, clock)
         self.workers = Workers(config.tokenizer_threads)
         self.models: dict[str, ServedModel] = {}
         """Engines by the name of their configuration."""

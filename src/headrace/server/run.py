@@ -3,14 +3,21 @@
 The engine process then loads its model while this process imports its web stack.
 """
 
+import logging
+
 import msgspec
 
 from headrace.config.root import ServeConfig
+from headrace.config.server import ServerConfig
 from headrace.core.clock import Clock, SystemClock
 from headrace.engine.launch import LaunchSpec, launch
 from headrace.engine.messages import DEFAULT_BUILD, KVEventsConfig
 from headrace.observe.logs import set_up_logging
-from headrace.server.port import bind
+from headrace.server.keys import KeyRing
+from headrace.server.port import bind, is_local
+from headrace.server.tls import tls_context
+
+log = logging.getLogger("headrace.server")
 
 
 def run_server(
@@ -26,6 +33,8 @@ def run_server(
     """
     clock = clock or SystemClock()
     set_up_logging(config.server.log_level, config.server.log_format, process="server")
+    # What the operator can mend is said before a process is started.
+    check_security(config.server, clock)
     spec = launch_spec(config, build, environment or {})
     sock = bind(config.server.host, config.server.port)
     process = launch(spec, clock)
@@ -33,6 +42,16 @@ def run_server(
     from headrace.server.serving import serve
 
     return serve(config, spec, sock, process, clock)
+
+
+def check_security(server: ServerConfig, clock: Clock) -> None:
+    """Read what keys and certificates there are. Raises ConfigError; warns of an open door."""
+    tls_context(server.security)
+    if not KeyRing(server.security, clock).is_needed and not is_local(server.host):
+        log.warning(
+            "There are no API keys, and whoever reaches %s may use every route; see --api-key-file",
+            server.host,
+        )
 
 
 def launch_spec(config: ServeConfig, build: str, environment: dict[str, str]) -> LaunchSpec:

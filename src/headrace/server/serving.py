@@ -31,6 +31,7 @@ from headrace.server.port import url_of
 from headrace.server.protocol import BoundedHttpProtocol, ConnectionBounds
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.text import TextFront
+from headrace.server.tls import tls_context
 
 #: Seconds that an idle connection is kept: more than the 60 s for which proxies keep theirs.
 KEEP_ALIVE = 75
@@ -146,7 +147,9 @@ class Serving:
         self._replica.bind(self._model, self._text.preparer(info))
         for line in info.lines:
             log.info("%s", line)
-        log.info("%s", ready_line(info, phases, url_of(sock)))
+        log.info(
+            "%s", ready_line(info, phases, url_of(sock, is_tls=self._http.config.ssl is not None))
+        )
 
     def _fail_start(self, error: HeadraceError) -> None:
         """End the server with this error."""
@@ -218,10 +221,15 @@ def process_age() -> float:
 def _uvicorn_config(replica: Replica) -> Config:
     config = replica.config
     bounds = ConnectionBounds(
-        config.max_connections, config.read_timeout, config.stall_timeout, replica.note_rejection
+        max_connections=config.max_connections,
+        read_timeout=config.read_timeout,
+        stall_timeout=config.stall_timeout,
+        on_reject=replica.note_rejection,
+        max_header_bytes=config.max_header_bytes,
+        max_headers=config.max_headers,
     )
     protocol: Any = partial(BoundedHttpProtocol, bounds=bounds)
-    return Config(
+    made = Config(
         build_app(replica),
         http=protocol,
         ws="none",
@@ -233,3 +241,6 @@ def _uvicorn_config(replica: Replica) -> Config:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=FLUSH_SECONDS,
     )
+    made.load()
+    made.ssl = tls_context(config.security)
+    return made

@@ -225,3 +225,14 @@ def test_a_flood_of_connections_is_closed_at_the_door(tmp_path):
         status, headers, _ = crowd[-1].answer()  # nothing was sent
         assert (status, headers["connection"]) == (503, "close")
         assert crowd[0].post().answer()[0] == 200
+
+
+def test_too_many_headers_are_refused(tmp_path):
+    with FakeServer(tmp_path, max_headers=20, max_header_bytes=4096) as server:
+        fine = httpx.get(f"{server.url}/livez", headers={f"x-{n}": "y" for n in range(10)})
+        many = httpx.get(f"{server.url}/livez", headers={f"x-{n}": "y" for n in range(30)})
+        long = httpx.get(f"{server.url}/livez", headers={"x": "y" * 5000})
+    assert fine.status_code == 200
+    assert (many.status_code, long.status_code) == (431, 431)
+    assert "20 headers (max_headers)" in many.json()["error"]["message"]
+    assert "4096 bytes (max_header_bytes)" in long.json()["error"]["message"]

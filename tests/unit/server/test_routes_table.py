@@ -1,4 +1,4 @@
-"""Every route is open to whoever reaches the port: one that should not be does not belong here yet."""
+"""The routes there are. Who may call them is tested in test_api_keys.py."""
 
 from headrace.config.server import ServerConfig
 from headrace.core.clock import SystemClock

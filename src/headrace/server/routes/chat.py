@@ -1,18 +1,23 @@
 """`POST /v1/chat/completions`."""
 
-from headrace.api.chat import ChatRequest
+from headrace.api.chat import ChatChunk, ChatCompletion, ChatRequest
 from headrace.server.asgi import App
+from headrace.server.calls import Call, preparer_of
+from headrace.server.endpoint import Operation
 from headrace.server.exchange import Plan
-from headrace.server.generation import (
-    Call,
-    decode_request,
-    generating,
-    head_of,
-    preparer_of,
-    text_options,
-)
+from headrace.server.generation import decode_request, generating, head_of, text_options
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.shapes import ChatShape
+
+CREATE = Operation(
+    summary="Answer a conversation",
+    tag="generate",
+    description="Through the model's chat template; whole, or as server-sent events with `stream`.",
+    request=ChatRequest,
+    response=ChatCompletion,
+    chunk=ChatChunk,
+    example={"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8},
+)
 
 
 def create(replica: Replica) -> App:
@@ -22,7 +27,7 @@ def create(replica: Replica) -> App:
 
 async def prepare(call: Call) -> tuple[ServedModel, Plan]:
     """Decode, render the template, tokenise."""
-    wire = decode_request(call.body, ChatRequest)
+    wire = decode_request(call, ChatRequest)
     model = call.replica.find(wire.model)
     preparer = preparer_of(model)
     arrival = call.arrival("chatcmpl")

@@ -1,18 +1,23 @@
 """`POST /v1/completions`."""
 
-from headrace.api.completions import CompletionRequest
+from headrace.api.completions import Completion, CompletionRequest
 from headrace.server.asgi import App
+from headrace.server.calls import Call, preparer_of
+from headrace.server.endpoint import Operation
 from headrace.server.exchange import Plan
-from headrace.server.generation import (
-    Call,
-    decode_request,
-    generating,
-    head_of,
-    preparer_of,
-    text_options,
-)
+from headrace.server.generation import decode_request, generating, head_of, text_options
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.shapes import CompletionShape
+
+CREATE = Operation(
+    summary="Continue a text",
+    tag="generate",
+    description="One text, one list of token ids, or several of either; whole or as a stream.",
+    request=CompletionRequest,
+    response=Completion,
+    chunk=Completion,
+    example={"prompt": ["Once upon a time", "In the end"], "max_tokens": 8},
+)
 
 
 def create(replica: Replica) -> App:
@@ -22,7 +27,7 @@ def create(replica: Replica) -> App:
 
 async def prepare(call: Call) -> tuple[ServedModel, Plan]:
     """Decode, tokenise each prompt."""
-    wire = decode_request(call.body, CompletionRequest)
+    wire = decode_request(call, CompletionRequest)
     model = call.replica.find(wire.model)
     preparer = preparer_of(model)
     arrival = call.arrival("cmpl")

@@ -3,7 +3,11 @@
 from headrace.api.models import ModelCard, ModelList
 from headrace.core.errors import ModelNotFoundError
 from headrace.server.asgi import App, Receive, Scope, Send, send_json
+from headrace.server.endpoint import Operation
 from headrace.server.replica import Replica
+
+LIST = Operation(summary="List the names of models", tag="models", response=ModelList)
+ONE = Operation(summary="Show one model", tag="models", response=ModelCard, errors=(404,))
 
 
 def list_models(replica: Replica) -> App:

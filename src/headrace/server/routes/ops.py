@@ -3,10 +3,43 @@
 from headrace import __version__
 from headrace.api.models import Health, Version
 from headrace.config.server import MetricsNames
+from headrace.core.stats import LoadReport
 from headrace.observe.catalogue import READY
 from headrace.observe.prometheus import CONTENT_TYPE, expose
 from headrace.server.asgi import App, Receive, Scope, Send, send_body, send_json
+from headrace.server.endpoint import Access, Operation
 from headrace.server.replica import Replica
+
+LIVEZ = Operation(
+    summary="Does the process live?", tag="operate", response=Health, access=Access.OPEN
+)
+READYZ = Operation(
+    summary="Should requests come here?",
+    tag="operate",
+    description="503, with the reason, while the model loads, the engine stands, or the queue is full.",
+    response=Health,
+    access=Access.OPEN,
+)
+LOAD = Operation(
+    summary="Numbers to route by",
+    tag="operate",
+    description="Fields are only ever added.",
+    response=LoadReport,
+    access=Access.OPERATOR,
+)
+METRICS = Operation(
+    summary="Metrics for Prometheus",
+    tag="operate",
+    content_type=CONTENT_TYPE,
+    access=Access.OPERATOR,
+)
+METRICS_VLLM = Operation(
+    summary="The same metrics under vLLM's names",
+    tag="operate",
+    content_type=CONTENT_TYPE,
+    access=Access.OPERATOR,
+)
+VERSION = Operation(summary="The version of this server", tag="operate", response=Version)
 
 
 def livez() -> App:

@@ -1,0 +1,61 @@
+"""One route: its handler, who may call it, and what it takes and gives. The app and its documents are made of these."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import Struct
+from starlette.routing import Route
+
+from headrace.server.asgi import JSON, App, Receive, Scope, Send
+
+
+class Access(StrEnum):
+    """Who may call a route when there are API keys."""
+
+    KEY = "key"
+    """Whoever has a key. What is not said to be otherwise is this."""
+    OPERATOR = "operator"
+    """Whoever has a key, or anyone if the operator has opened the metrics."""
+    OPEN = "open"
+    """Anyone: probes only."""
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """What a route does, for its readers."""
+
+    summary: str
+    tag: str
+    """The group it belongs to."""
+    description: str = ""
+    request: Any = None
+    """Type of its JSON body, if it takes one."""
+    response: Any = None
+    """Type of its JSON answer; None where the answer is text."""
+    content_type: str = JSON
+    chunk: Any = None
+    """Type of each event's data, if it can answer with a stream."""
+    example: Mapping[str, Any] | None = None
+    """A body that works with any model."""
+    access: Access = Access.KEY
+    errors: tuple[int, ...] = ()
+    """Statuses of its own, beside those that any route of its kind has."""
+
+
+class Endpoint(Route):
+    """Starlette's route with its operation."""
+
+    def __init__(self, method: str, path: str, app: App, operation: Operation) -> None:
+        super().__init__(path, _Handler(app), methods=[method])
+        self.method: Final = method
+        self.operation: Final = operation
+
+
+class _Handler:
+    """An ASGI app as an object: Starlette takes plain functions for request-response handlers."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)

@@ -1,0 +1,97 @@
+"""The whole HTTP application over a fake engine, in this process and without sockets."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+from msgspec import convert
+from tests.support.fake_engine import FakeEngine, FakeOptions, fake_info
+from tests.support.fake_server import write_byte_tokenizer
+
+from headrace.config.engine import EngineConfig
+from headrace.config.server import ServerConfig
+from headrace.core.clock import SystemClock
+from headrace.core.events import FinishReason
+from headrace.core.model_info import ModelInfo
+from headrace.core.request import Request
+from headrace.core.stats import ReplicaState
+from headrace.engine.stream import EventStream
+from headrace.observe.metrics import Metrics
+from headrace.preprocess.load import load_text
+from headrace.server.app import build_app
+from headrace.server.replica import Replica, ServedModel
+
+
+class InProcessClient:
+    """Behaves like engine.client.EngineClient: steps the engine on the event loop, or holds it still."""
+
+    def __init__(self, engine: FakeEngine, info: ModelInfo) -> None:
+        self.info = info
+        self.state = ReplicaState.READY
+        self.unready_reason = None
+        self.is_held = False
+        """No steps are made."""
+        self._engine = engine
+        self._streams: dict[str, EventStream] = {}
+        self._pump: asyncio.Task[None] | None = None
+
+    def submit(self, *requests: Request) -> EventStream:
+        stream = EventStream([(r.request_id, i) for r in requests for i in range(r.n)], self._drop)
+        for request in requests:
+            self._streams[request.request_id] = stream
+            self._engine.add(request)
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._run())
+        return stream
+
+    def cancel(self, request_id: str, index: int | None = None) -> None:
+        for event in self._engine.cancel(request_id, index):
+            self._streams[request_id].push(event)
+
+    def finish_open(self, reason: FinishReason) -> None:
+        for request_id, stream in tuple(self._streams.items()):
+            stream.finish_all(reason)
+            self._drop(request_id, None)
+
+    @property
+    def num_open(self) -> int:
+        return self._engine.stats().num_running + self._engine.stats().num_waiting
+
+    async def _run(self) -> None:
+        while self._engine.has_work():
+            for event in () if self.is_held else self._engine.step():
+                self._streams[event.request_id].push(event)
+            await asyncio.sleep(0)
+
+    def _drop(self, request_id: str, index: int | None) -> None:
+        self._engine.cancel(request_id, index)
+
+
+class InProcess:
+    """An application and a client of it. An async context manager."""
+
+    def __init__(self, folder: Path, *, max_context: int = 2048, **server: Any) -> None:
+        config = convert(server, ServerConfig, dec_hook=lambda kind, value: kind(value))
+        options = FakeOptions(tokenizer=str(write_byte_tokenizer(folder / "tokenizer")))
+        engine_config = EngineConfig()
+        info = fake_info(engine_config, options)
+        clock = SystemClock()
+        self.replica = Replica(config, clock, Metrics())
+        self.engine = InProcessClient(FakeEngine(options, clock), info)
+        model: Any = ServedModel(self.engine, self.replica.metrics, clock)  # type: ignore[arg-type]
+        model.name_metrics(info, {})
+        self.replica.models["fake"] = model
+        self.replica.bind(model, load_text(options.tokenizer).preparer(info, config, clock))
+        self.app = build_app(self.replica)
+        self.http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(self.app, raise_app_exceptions=False),
+            base_url="http://test",
+        )
+
+    async def __aenter__(self) -> "InProcess":
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.http.aclose()
+        self.replica.workers.close()
