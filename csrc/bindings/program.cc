@@ -4,9 +4,12 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <array>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "bindings/bindings.h"
 
@@ -25,24 +28,47 @@ StepArrays::View view(const Array1<int32_t>& array) {
   return {array.data(), static_cast<int64_t>(array.size())};
 }
 
-void run(Program& program, const Array1<int32_t>& token_ids, const Array1<int32_t>& positions,
-         const Array1<int32_t>& query_starts, const Array1<int32_t>& key_starts,
-         const Array1<int32_t>& slots, const std::vector<Array2<int32_t>>& block_tables,
-         const Array1<int32_t>& output_rows) {
-  StepArrays arrays;
-  arrays.token_ids = view(token_ids);
-  arrays.positions = view(positions);
-  arrays.query_starts = view(query_starts);
-  arrays.key_starts = view(key_starts);
-  arrays.slots = view(slots);
-  arrays.output_rows = view(output_rows);
-  for (const Array2<int32_t>& table : block_tables) {
-    arrays.block_tables.push_back(
-        {table.data(), static_cast<int64_t>(table.shape(0)), static_cast<int64_t>(table.shape(1))});
+// The arrays of a step, bound once: their contents may change between two runs, their lengths not.
+// What they hold is checked at every run.
+class BoundStep {
+ public:
+  BoundStep(std::shared_ptr<Program> program, Array1<int32_t> token_ids, Array1<int32_t> positions,
+            Array1<int32_t> query_starts, Array1<int32_t> key_starts, Array1<int32_t> slots,
+            std::vector<Array2<int32_t>> block_tables, Array1<int32_t> output_rows,
+            nb::object result)
+      : program_(std::move(program)),
+        owners_{std::move(token_ids),  std::move(positions), std::move(query_starts),
+                std::move(key_starts), std::move(slots),     std::move(output_rows)},
+        tables_(std::move(block_tables)),
+        result_(std::move(result)) {
+    arrays_.token_ids = view(owners_[0]);
+    arrays_.positions = view(owners_[1]);
+    arrays_.query_starts = view(owners_[2]);
+    arrays_.key_starts = view(owners_[3]);
+    arrays_.slots = view(owners_[4]);
+    arrays_.output_rows = view(owners_[5]);
+    for (const Array2<int32_t>& table : tables_) {
+      arrays_.block_tables.push_back({table.data(), static_cast<int64_t>(table.shape(0)),
+                                      static_cast<int64_t>(table.shape(1))});
+    }
   }
-  const nb::gil_scoped_release release;
-  program.run(arrays);
-}
+
+  // Gives `result`: the view of what the run wrote, where the caller wants one.
+  nb::object run() const {
+    {
+      const nb::gil_scoped_release release;
+      program_->run(arrays_);
+    }
+    return result_;
+  }
+
+ private:
+  std::shared_ptr<Program> program_;
+  std::array<Array1<int32_t>, 6> owners_;
+  std::vector<Array2<int32_t>> tables_;
+  nb::object result_;
+  StepArrays arrays_;
+};
 
 // A view of the arena: rows of T, valid as long as the program.
 template <typename T>
@@ -251,7 +277,6 @@ void bind_program(nb::module_& module) {
           },
           nb::arg("device"), nb::arg("cache"), nb::arg("max_tokens"), nb::arg("max_outputs"))
       .def("add_buffer", &Program::add_buffer)
-      .def("run", &run)
       .def("read", &read)
       .def("read_bytes", &read_bytes)
       .def("write", &write)
@@ -259,6 +284,14 @@ void bind_program(nb::module_& module) {
       .def("times", &times)
       .def_prop_ro("arena_bytes", &Program::arena_bytes)
       .def_prop_ro("num_ops", &Program::num_ops);
+  nb::class_<BoundStep>(module, "BoundStep")
+      .def(nb::init<std::shared_ptr<Program>, Array1<int32_t>, Array1<int32_t>, Array1<int32_t>,
+                    Array1<int32_t>, Array1<int32_t>, std::vector<Array2<int32_t>>, Array1<int32_t>,
+                    nb::object>(),
+           nb::arg("program"), nb::arg("token_ids"), nb::arg("positions"), nb::arg("query_starts"),
+           nb::arg("key_starts"), nb::arg("slots"), nb::arg("block_tables"), nb::arg("output_rows"),
+           nb::arg("result").none())
+      .def("__call__", &BoundStep::run);
   bind_plain_ops(program);
   bind_linear_ops(program);
   bind_attention_ops(program);

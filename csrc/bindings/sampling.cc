@@ -1,7 +1,9 @@
 #include <nanobind/stl/optional.h>
 
+#include <memory>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "bindings/bindings.h"
 #include "program/device.h"
@@ -15,7 +17,7 @@ template <typename T>
 using Out2 = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Logits = nb::ndarray<float, nb::ndim<2>, nb::device::cpu>;
 
-// kernels/ops.py: SampleBatch, with the shapes that the checks below insist on.
+// kernels/values.py: SampleBatch, with the shapes that the checks below insist on.
 struct Batch {
   Array1<float> temperature;
   Array1<int32_t> top_k;
@@ -74,18 +76,125 @@ void check_values(const Batch& batch, int64_t rows, int64_t vocab_size, int64_t 
   }
 }
 
-void sample(Device& device, const Logits& logits, const Array1<float>& temperature,
-            const Array1<int32_t>& top_k, const Array1<float>& top_p, const Array1<float>& min_p,
-            const Array1<float>& presence_penalty, const Array1<float>& frequency_penalty,
-            const Array1<float>& repetition_penalty, const Array1<uint64_t>& seeds,
-            const Array1<int64_t>& output_positions, const Array1<int32_t>& num_logprobs,
-            const Array1<int32_t>& slots, const Array2<int32_t>& history,
-            const Array1<int32_t>& history_lengths, const Array1<int32_t>& num_prompt,
-            const Array1<int32_t>& bias_starts, const Array1<int32_t>& bias_ids,
-            const Array1<float>& bias_values, const std::optional<Array2<uint32_t>>& allowed,
-            const Out1<int32_t>& token_ids, const Out1<bool>& is_finite,
-            const Out1<float>& logprobs, const Out1<int32_t>& ranks, const Out2<int32_t>& top_ids,
-            const Out2<float>& top_logprobs) {
+struct Outputs {
+  Out1<int32_t> token_ids;
+  Out1<bool> is_finite;
+  Out1<float> logprobs;
+  Out1<int32_t> ranks;
+  Out2<int32_t> top_ids;
+  Out2<float> top_logprobs;
+};
+
+void check_outputs(const Outputs& out, size_t rows) {
+  require(out.token_ids.size() == rows && out.is_finite.size() == rows &&
+              out.logprobs.size() == rows && out.ranks.size() == rows &&
+              out.top_ids.shape(0) == rows && out.top_logprobs.shape(0) == rows &&
+              out.top_logprobs.shape(1) == out.top_ids.shape(1),
+          "The outputs of a sample batch have one row per row of logits.");
+}
+
+// A batch and its logits, bound once: contents may change between two draws, lengths not.
+class BoundSample {
+ public:
+  BoundSample(std::shared_ptr<Device> device, Logits logits, Batch batch, Outputs out,
+              nb::object output)
+      : device_(std::move(device)),
+        logits_(std::move(logits)),
+        batch_(std::move(batch)),
+        out_(std::move(out)),
+        output_(std::move(output)) {
+    const size_t rows = logits_.shape(0);
+    require(logits_.shape(1) > 0 && (rows == 0 || logits_.stride(1) == 1),
+            "Logits are rows of adjacent numbers.");
+    require(batch_.bias_starts.size() > 0, "bias_starts has one entry more than there are rows.");
+    check_sizes(batch_, rows);
+    check_outputs(out_, rows);
+    bind_batch();
+    bind_outputs();
+  }
+
+  // The caller's object around the outputs.
+  const nb::object& output() const { return output_; }
+
+  // The tokens as a list: behind a model that empties the caches, going through the array costs
+  // more than the draw.
+  nb::list draw(const std::optional<Array2<uint32_t>>& allowed) {
+    check_values(batch_, args_.num_rows, args_.vocab_size, args_.num_top);
+    SampleArgs args = args_;
+    if (allowed) {
+      const auto words = static_cast<size_t>((args.vocab_size + 31) / 32);
+      require(allowed->shape(0) == logits_.shape(0) && allowed->shape(1) >= words,
+              "allowed has one bit per row and token.");
+      args.allowed = allowed->data();
+      args.allowed_stride = static_cast<int64_t>(allowed->shape(1));
+    }
+    {
+      const nb::gil_scoped_release release;
+      device_->kernels().sample(args, device_->pool(), device_->scratch());
+    }
+    nb::list tokens;
+    for (int32_t r = 0; r < args.num_rows; ++r) tokens.append(args.token_ids[r]);
+    return tokens;
+  }
+
+ private:
+  void bind_batch() {
+    args_.logits = logits_.data();
+    args_.logits_stride = logits_.stride(0);
+    args_.num_rows = static_cast<int32_t>(logits_.shape(0));
+    args_.vocab_size = static_cast<int32_t>(logits_.shape(1));
+    args_.temperature = batch_.temperature.data();
+    args_.top_p = batch_.top_p.data();
+    args_.min_p = batch_.min_p.data();
+    args_.presence_penalty = batch_.presence_penalty.data();
+    args_.frequency_penalty = batch_.frequency_penalty.data();
+    args_.repetition_penalty = batch_.repetition_penalty.data();
+    args_.top_k = batch_.top_k.data();
+    args_.seeds = batch_.seeds.data();
+    args_.output_positions = batch_.output_positions.data();
+    args_.num_logprobs = batch_.num_logprobs.data();
+    args_.slots = batch_.slots.data();
+    args_.history = batch_.history.data();
+    args_.history_stride = static_cast<int64_t>(batch_.history.shape(1));
+    args_.history_lengths = batch_.history_lengths.data();
+    args_.num_prompt = batch_.num_prompt.data();
+    args_.bias_starts = batch_.bias_starts.data();
+    args_.bias_ids = batch_.bias_ids.data();
+    args_.bias_values = batch_.bias_values.data();
+  }
+
+  void bind_outputs() {
+    args_.token_ids = out_.token_ids.data();
+    args_.is_finite = out_.is_finite.data();
+    args_.logprobs = out_.logprobs.data();
+    args_.ranks = out_.ranks.data();
+    args_.top_ids = out_.top_ids.data();
+    args_.top_logprobs = out_.top_logprobs.data();
+    args_.num_top = static_cast<int32_t>(out_.top_ids.shape(1));
+  }
+
+  std::shared_ptr<Device> device_;
+  Logits logits_;
+  Batch batch_;
+  Outputs out_;
+  nb::object output_;
+  SampleArgs args_{};
+};
+
+void make_bound_sample(BoundSample* self, std::shared_ptr<Device> device, const Logits& logits,
+                       const Array1<float>& temperature, const Array1<int32_t>& top_k,
+                       const Array1<float>& top_p, const Array1<float>& min_p,
+                       const Array1<float>& presence_penalty,
+                       const Array1<float>& frequency_penalty,
+                       const Array1<float>& repetition_penalty, const Array1<uint64_t>& seeds,
+                       const Array1<int64_t>& output_positions, const Array1<int32_t>& num_logprobs,
+                       const Array1<int32_t>& slots, const Array2<int32_t>& history,
+                       const Array1<int32_t>& history_lengths, const Array1<int32_t>& num_prompt,
+                       const Array1<int32_t>& bias_starts, const Array1<int32_t>& bias_ids,
+                       const Array1<float>& bias_values, const Out1<int32_t>& token_ids,
+                       const Out1<bool>& is_finite, const Out1<float>& logprobs,
+                       const Out1<int32_t>& ranks, const Out2<int32_t>& top_ids,
+                       const Out2<float>& top_logprobs, const nb::object& output) {
   const Batch batch{temperature,
                     top_k,
                     top_p,
@@ -103,60 +212,17 @@ void sample(Device& device, const Logits& logits, const Array1<float>& temperatu
                     bias_starts,
                     bias_ids,
                     bias_values};
-  const size_t rows = logits.shape(0), vocab_size = logits.shape(1), num_top = top_ids.shape(1);
-  require(vocab_size > 0 && (rows == 0 || logits.stride(1) == 1),
-          "Logits are rows of adjacent numbers.");
-  require(batch.bias_starts.size() > 0, "bias_starts has one entry more than there are rows.");
-  check_sizes(batch, rows);
-  check_values(batch, static_cast<int64_t>(rows), static_cast<int64_t>(vocab_size),
-               static_cast<int64_t>(num_top));
-  require(token_ids.size() == rows && is_finite.size() == rows && logprobs.size() == rows &&
-              ranks.size() == rows && top_ids.shape(0) == rows && top_logprobs.shape(0) == rows &&
-              top_logprobs.shape(1) == num_top,
-          "The outputs of a sample batch have one row per row of logits.");
-  SampleArgs args{};
-  args.logits = logits.data();
-  args.logits_stride = logits.stride(0);
-  args.num_rows = static_cast<int32_t>(rows);
-  args.vocab_size = static_cast<int32_t>(vocab_size);
-  args.temperature = temperature.data();
-  args.top_p = top_p.data();
-  args.min_p = min_p.data();
-  args.presence_penalty = presence_penalty.data();
-  args.frequency_penalty = frequency_penalty.data();
-  args.repetition_penalty = repetition_penalty.data();
-  args.top_k = top_k.data();
-  args.seeds = seeds.data();
-  args.output_positions = output_positions.data();
-  args.num_logprobs = num_logprobs.data();
-  args.slots = slots.data();
-  args.history = history.data();
-  args.history_stride = static_cast<int64_t>(history.shape(1));
-  args.history_lengths = history_lengths.data();
-  args.num_prompt = num_prompt.data();
-  args.bias_starts = bias_starts.data();
-  args.bias_ids = bias_ids.data();
-  args.bias_values = bias_values.data();
-  if (allowed) {
-    const auto& mask = *allowed;
-    require(mask.shape(0) == rows && mask.shape(1) >= (vocab_size + 31) / 32,
-            "allowed has one bit per row and token.");
-    args.allowed = mask.data();
-    args.allowed_stride = static_cast<int64_t>(mask.shape(1));
-  }
-  args.token_ids = token_ids.data();
-  args.is_finite = is_finite.data();
-  args.logprobs = logprobs.data();
-  args.ranks = ranks.data();
-  args.top_ids = top_ids.data();
-  args.top_logprobs = top_logprobs.data();
-  args.num_top = static_cast<int32_t>(num_top);
-  const nb::gil_scoped_release release;
-  device.kernels().sample(args, device.pool(), device.scratch());
+  new (self) BoundSample(std::move(device), logits, batch,
+                         {token_ids, is_finite, logprobs, ranks, top_ids, top_logprobs}, output);
 }
 
 }  // namespace
 
-void bind_sampling(nb::module_& module) { module.def("sample", &sample); }
+void bind_sampling(nb::module_& module) {
+  nb::class_<BoundSample>(module, "BoundSample")
+      .def("__init__", &make_bound_sample)
+      .def_prop_ro("output", &BoundSample::output)
+      .def("__call__", &BoundSample::draw, nb::arg("allowed").none());
+}
 
 }  // namespace headrace

@@ -5,6 +5,7 @@ import pytest
 from tests.support.op_run import ISAS, cpu, reference
 from tests.support.sample_batches import allow, sample_batch
 
+from headrace.core.errors import KernelError
 from headrace.kernels.reference import sampling
 from headrace.kernels.reference.noise import LARGEST_NOISE, gumbel, mix32, row_key, splitmix64
 
@@ -278,3 +279,22 @@ def test_both_back_ends_agree_on_an_empty_batch():
     for backend in (reference(), cpu(ISAS[-1])):
         output = backend.sample(np.zeros((0, 10), np.float32), sample_batch([]))
         assert output.token_ids.shape == (0,)
+
+
+@isas
+def test_a_bound_draw_reads_its_arrays_anew_and_takes_other_masks(isa):
+    backend = cpu(isa)
+    batch = sample_batch([{"temperature": 0.8, "seed": 5}, {"temperature": 0.0}])
+    logits = logits_of(2, 1000)
+    work = logits.copy()
+    bound = backend.bind_sample(work, batch)
+    for position in range(4):
+        batch.output_positions[:] = position
+        work[:] = logits + np.float32(position)
+        expected = draw(backend, work, batch)
+        assert bound(None) == expected.token_ids.tolist() == bound.output.token_ids.tolist()
+    work[:] = logits
+    assert bound(allow(2, 1000, [[3], [4, 5]]))[0] == 3
+    batch.slots[0] = 9
+    with pytest.raises(KernelError, match="history"):
+        bound(None)

@@ -25,13 +25,14 @@ inputs and its own sequence only):
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
+from headrace.kernels.bound import Draw
 from headrace.kernels.formats import LowRank, PackedWeight, WeightFormat
 from headrace.kernels.values import (
     Activation,
@@ -72,6 +73,12 @@ class Program(Protocol):
 
     def run(self, inputs: StepInputs) -> None:
         """One step. Raises KernelError for inputs that break the limits or the shapes."""
+        ...
+
+    def bind(
+        self, inputs: StepInputs, buffer: Buffer, num_rows: int
+    ) -> Callable[[], NDArray[np.float32]]:
+        """`run`, then `read`, to be called again and again: arrays change in place, not in length."""
         ...
 
     def read(self, buffer: Buffer, num_rows: int) -> NDArray[np.float32]:
@@ -115,10 +122,11 @@ class Backend(Protocol):
         ...
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleOutput:
-        """Draw one token per row; see `reference/sampling.py`. May use `logits` as scratch.
+        """Draw one token per row; see `reference/sampling.py`. May use `logits` as scratch."""
+        ...
 
-        Parameters of a batch do not change: whoever needs others makes other arrays.
-        """
+    def bind_sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> Draw:
+        """`sample`, to be called again: arrays change in place, not in length, `num_logprobs` never."""
         ...
 
 

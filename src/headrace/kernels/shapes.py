@@ -3,7 +3,7 @@
 For tests that run every family in microseconds, and for sizing an arena before any weight is read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
+from headrace.kernels.bound import Draw, SampleAgain, run_and_read
 from headrace.kernels.formats import LowRank, PackedWeight, WeightFormat
 from headrace.kernels.ops import KVCache, Recorder
 from headrace.kernels.values import (
@@ -104,6 +105,12 @@ class ShapeProgram:
             )
         self.num_runs += 1
 
+    def bind(
+        self, inputs: StepInputs, buffer: Buffer, num_rows: int
+    ) -> Callable[[], NDArray[np.float32]]:
+        """`run`, then `read`."""
+        return run_and_read(self, inputs, buffer, num_rows)
+
     def read(self, buffer: Buffer, num_rows: int) -> NDArray[np.float32]:
         """Zeros."""
         return np.zeros((num_rows, buffer.width), np.float32)
@@ -189,6 +196,10 @@ class ShapeBackend:
         if not isinstance(kv_cache, ShapeKVCache):
             raise KernelError("recorder: the KV cache belongs to another back end.")
         return ShapeRecorder(self, limits, kv_cache)
+
+    def bind_sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> Draw:
+        """`sample`, whatever is allowed."""
+        return SampleAgain(self.sample, logits, batch)
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleOutput:
         """Token 0 in every row."""

@@ -1,17 +1,21 @@
 """Runs plans: `submit` then `collect`, in order."""
 
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headrace.core.clock import Clock
 from headrace.core.errors import KernelError
-from headrace.core.step import OutputKind, RowResult, StepPlan, StepResult, StepTimes
+from headrace.core.step import StepPlan, StepResult, StepTimes
 from headrace.engine.executor.inputs import InputBuilder
 from headrace.engine.executor.sampler import Sampler
 from headrace.engine.executor.slots import SlotTable
 from headrace.kernels.ops import Backend, KVCache, Program
-from headrace.kernels.values import Buffer
+from headrace.kernels.values import Buffer, StepInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,9 @@ class ModelExecutor:
         self._sampler = Sampler(parts.backend, self._table)
         self._parts = parts
         self._clock = clock
+        self._bound: StepInputs | None = None
+        """What `_run` runs: the same object as long as the same rows are decoded."""
+        self._run: Callable[[], NDArray[np.float32]] = _unbound
         self._done: deque[StepResult] = deque()
 
     def submit(self, plan: StepPlan) -> None:
@@ -64,11 +71,13 @@ class ModelExecutor:
         if not plan.rows:
             return StepResult(step_id=plan.step_id, rows=())
         inputs, outputs = self._inputs.build(plan)
+        if inputs is not self._bound:
+            self._bound = inputs
+            parts = self._parts
+            self._run = parts.program.bind(inputs, parts.logits, outputs.count)
         built = self._clock.monotonic()
-        self._parts.program.run(inputs)
+        logits = self._run()
         ran = self._clock.monotonic()
-        rows: tuple[RowResult, ...]
-        logits = self._parts.program.read(self._parts.logits, len(outputs.slots))
         rows = self._sampler.run(plan, outputs, logits)
         sampled = self._clock.monotonic()
         times = StepTimes(built - began, ran - built, sampled - ran)
@@ -77,22 +86,20 @@ class ModelExecutor:
     def _apply(self, plan: StepPlan) -> None:
         if plan.block_loads or plan.block_stores:
             raise KernelError("This executor has no tier below its KV cache.")
-        if any(start.adapter_index for start in plan.starts):
-            raise KernelError("This executor has no adapters.")
-        if any(row.output is OutputKind.POOL for row in plan.rows):
-            raise KernelError("This executor gives no pooled states.")
-        if any(row.masks and len(row.masks) != row.num_draft + 1 for row in plan.rows):
-            raise KernelError("A row with masks has one for each of its draws.")
-        if not plan.token_masks and any(row.masks for row in plan.rows):
-            raise KernelError("A row names a mask that its plan does not have.")
         for slot in plan.ended_slots:
             self._table.end(slot)
         for start in plan.starts:
+            if start.adapter_index:
+                raise KernelError("This executor has no adapters.")
             self._table.start(start)
         for write in plan.block_writes:
             self._table.write_blocks(write)
         for copy in plan.block_copies:
             self._parts.kv_cache.copy_block(copy.group, copy.source, copy.target)
+
+
+def _unbound() -> NDArray[np.float32]:
+    raise KernelError("No step was bound yet.")
 
 
 class OverlappedExecutor:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.core.errors import KernelError
 from headrace.core.step import OutputKind, PlanRow, StepPlan
 from headrace.engine.executor.slots import SlotTable
 from headrace.kernels.values import StepInputs
@@ -14,31 +15,47 @@ from headrace.kernels.values import StepInputs
 class OutputRows:
     """Which logits rows the step makes, in plan order; a row with k drafts makes k + 1 of them."""
 
-    slots: list[int]
-    history_lengths: list[int]
+    count: int
+    slots: NDArray[np.int32]
+    history_lengths: NDArray[np.int32]
     """Tokens before the one that this row draws."""
-    output_positions: list[int]
+    output_positions: NDArray[np.int64]
     masks: list[int]
     """Index into the plan's masks, -1 without one; empty when the plan has none."""
 
 
 class InputBuilder:
-    """Builds `StepInputs` in buffers that it owns; the views are valid until the next call."""
+    """Builds `StepInputs` in buffers that it owns; the views are valid until the next call.
+
+    While the same sequences decode, one token each, the same two objects come back, filled in place: what
+    was bound to them stays bound.
+    """
 
     def __init__(self, table: SlotTable, *, max_tokens: int) -> None:
         self._table = table
         self._token_ids: NDArray[np.int32] = np.zeros(max_tokens, np.int32)
         self._positions: NDArray[np.int32] = np.zeros(max_tokens, np.int32)
         self._count: NDArray[np.int32] = np.arange(max_tokens + 1, dtype=np.int32)
+        # Scalars through memoryviews: behind a model that empties the caches, an array's own access
+        # costs ten times as much.
+        self._history = table.history.data
+        self._decode: _Decode | None = None
 
     def build(self, plan: StepPlan) -> tuple[StepInputs, OutputRows]:
-        """Arrays of the plan's rows, and what its output rows are."""
+        """Arrays of the plan's rows, and what its output rows are. Raises KernelError for a wrong plan."""
+        decode = self._decode
+        has_adapters = self._table.has_adapters
+        if decode is not None and not has_adapters and decode.advance(plan, self._history):
+            return decode.inputs, decode.outputs
+        self._decode = None
+        _check(plan)
         rows = plan.rows
         outputs, output_rows = _output_rows(plan)
         starts = np.array([row.start for row in rows], np.int32)
         slots = np.array([row.slot for row in rows], np.int32)
         num_tokens = len(rows)
-        if plan.num_tokens == num_tokens:
+        is_single = plan.num_tokens == num_tokens
+        if is_single:
             query_starts = self._count[: num_tokens + 1]
             self._fill_single(starts, slots)
         else:
@@ -50,9 +67,12 @@ class InputBuilder:
             key_starts=starts,
             slots=slots,
             block_tables=self._table.block_tables,
-            output_rows=np.array(output_rows, np.int32),
-            adapters=self._adapters_of(slots, query_starts) if self._table.has_adapters else None,
+            output_rows=output_rows,
+            adapters=self._adapters_of(slots, query_starts) if has_adapters else None,
         )
+        is_decode = is_single and outputs.count == len(rows) and not has_adapters
+        if is_decode:
+            self._decode = _Decode(rows, inputs, outputs)
         return inputs, outputs
 
     def _adapters_of(
@@ -84,8 +104,68 @@ class InputBuilder:
         return query_starts, end
 
 
-def _output_rows(plan: StepPlan) -> tuple[OutputRows, list[int]]:
-    outputs = OutputRows([], [], [], [])
+class _Decode:
+    """The arrays of a step in which some sequences run one token each and draw one."""
+
+    __slots__ = (
+        "_lengths",
+        "_outputs",
+        "_positions",
+        "_slots",
+        "_starts",
+        "_tokens",
+        "inputs",
+        "outputs",
+    )
+
+    def __init__(self, rows: tuple[PlanRow, ...], inputs: StepInputs, outputs: OutputRows) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self._slots = [row.slot for row in rows]
+        self._tokens = inputs.token_ids.data
+        self._positions = inputs.positions.data
+        self._starts = inputs.key_starts.data
+        self._lengths = outputs.history_lengths.data
+        self._outputs = outputs.output_positions.data
+
+    def advance(self, plan: StepPlan, history: memoryview) -> bool:
+        """Fill in the next token of each sequence. False, and nothing is valid, when the plan is another."""
+        rows, slots = plan.rows, self._slots
+        if plan.token_masks or len(rows) != len(slots):
+            return False
+        tokens, positions, starts = self._tokens, self._positions, self._starts
+        lengths, outputs = self._lengths, self._outputs
+        for index, row in enumerate(rows):
+            slot, start = row.slot, row.start
+            if (
+                slot != slots[index]
+                or row.num_tokens != 1
+                or row.output is not OutputKind.SAMPLE
+                or row.masks
+            ):
+                return False
+            tokens[index] = history[slot, start]
+            positions[index] = starts[index] = start
+            lengths[index] = start + 1
+            outputs[index] = row.first_output
+        return True
+
+
+def _check(plan: StepPlan) -> None:
+    for row in plan.rows:
+        if row.output is OutputKind.POOL:
+            raise KernelError("This executor gives no pooled states.")
+        if row.masks and len(row.masks) != row.num_draft + 1:
+            raise KernelError("A row with masks has one for each of its draws.")
+        if row.masks and not plan.token_masks:
+            raise KernelError("A row names a mask that its plan does not have.")
+
+
+def _output_rows(plan: StepPlan) -> tuple[OutputRows, NDArray[np.int32]]:
+    slots: list[int] = []
+    lengths: list[int] = []
+    positions: list[int] = []
+    masks: list[int] = []
     token_rows: list[int] = []
     end = 0
     for row in plan.rows:
@@ -94,10 +174,17 @@ def _output_rows(plan: StepPlan) -> tuple[OutputRows, list[int]]:
             continue
         length = row.start + row.num_tokens - row.num_draft
         for draft in range(row.num_draft + 1):
-            outputs.slots.append(row.slot)
-            outputs.history_lengths.append(length + draft)
-            outputs.output_positions.append(row.first_output + draft)
+            slots.append(row.slot)
+            lengths.append(length + draft)
+            positions.append(row.first_output + draft)
             token_rows.append(end - 1 - row.num_draft + draft)
         if plan.token_masks:
-            outputs.masks += row.masks or (-1,) * (row.num_draft + 1)
-    return outputs, token_rows
+            masks += row.masks or (-1,) * (row.num_draft + 1)
+    outputs = OutputRows(
+        len(slots),
+        np.array(slots, np.int32),
+        np.array(lengths, np.int32),
+        np.array(positions, np.int64),
+        masks,
+    )
+    return outputs, np.array(token_rows, np.int32)

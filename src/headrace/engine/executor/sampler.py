@@ -8,6 +8,7 @@ from headrace.core.events import TokenLogprobs
 from headrace.core.step import OutputKind, PlanRow, RowResult, StepPlan
 from headrace.engine.executor.inputs import OutputRows
 from headrace.engine.executor.slots import SlotTable, no_biases
+from headrace.kernels.bound import Draw
 from headrace.kernels.ops import Backend
 from headrace.kernels.values import SampleBatch, SampleOutput
 
@@ -15,82 +16,82 @@ _NOT_FINITE = "The model produced logits that are not finite."
 
 
 class Sampler:
-    """Draws through the back end's `sample` and writes accepted tokens into the history."""
+    """Draws through the back end's `sample` and writes accepted tokens into the history.
+
+    What was gathered and bound for some output rows is kept as long as the same object comes back: then
+    only positions have changed, in place.
+    """
 
     def __init__(self, backend: Backend, table: SlotTable) -> None:
         self._backend = backend
         self._table = table
-        self._kept: SampleBatch | None = None
-        self._kept_slots: list[int] = []
-        self._kept_version = -1
+        self._history = table.history.data
+        self._num_logprobs = table.num_logprobs.data
+        self._draw: Draw | None = None
+        self._outputs: OutputRows | None = None
+        self._logits: NDArray[np.float32] | None = None
+        self._version = -1
 
     def run(
         self, plan: StepPlan, outputs: OutputRows, logits: NDArray[np.float32]
     ) -> tuple[RowResult, ...]:
         """Results of all rows of the plan, in order. `logits` [R, V] may be overwritten."""
-        if not outputs.slots:
-            return tuple(RowResult(row.slot) for row in plan.rows)
-        batch = self._batch(outputs)
-        batch.allowed = None
+        if outputs.count == 0:
+            return tuple([RowResult(row.slot) for row in plan.rows])
+        draw, table = self._draw, self._table
+        if (
+            draw is None
+            or outputs is not self._outputs
+            or logits is not self._logits
+            or table.version != self._version
+            or table.has_biases
+        ):
+            draw = self._draw = self._backend.bind_sample(logits, self._gather(outputs))
+            self._outputs, self._logits, self._version = outputs, logits, table.version
+        allowed = None
         if plan.token_masks:
-            batch.allowed = unpack_masks(plan.token_masks, outputs.masks, logits.shape[1])
-        drawn = self._backend.sample(logits, batch)
+            allowed = unpack_masks(plan.token_masks, outputs.masks, logits.shape[1])
+        tokens = draw(allowed)
         results: list[RowResult] = []
         first = 0
-        tokens = drawn.token_ids.tolist()
         for row in plan.rows:
             if row.output is OutputKind.NONE:
                 results.append(RowResult(row.slot))
                 continue
-            results.append(self._accept(row, tokens, first, drawn))
+            results.append(self._accept(row, tokens, first, draw))
             first += row.num_draft + 1
         return tuple(results)
 
-    def _accept(
-        self, row: PlanRow, tokens: list[int], first: int, drawn: SampleOutput
-    ) -> RowResult:
+    def _accept(self, row: PlanRow, tokens: list[int], first: int, draw: Draw) -> RowResult:
         """Drafts that equal the draws at their positions stand, and the draw after them."""
-        count = 1
+        slot, count = row.slot, 1
         if row.num_draft:
             drafts = row.token_ids[-row.num_draft :]
             while count <= row.num_draft and drafts[count - 1] == tokens[first + count - 1]:
                 count += 1
         accepted = tokens[first : first + count]
         if -1 in accepted:
-            return RowResult(row.slot, error=_NOT_FINITE)
-        end = row.start + row.num_tokens - row.num_draft
+            return RowResult(slot, error=_NOT_FINITE)
+        place = row.start + row.num_tokens - row.num_draft
         # The last position of a full context has no room for its token's keys, but is still history.
-        for place, token in enumerate(accepted, end):
-            self._table.history[row.slot, place] = token
-        logprobs: tuple[TokenLogprobs, ...] = ()
-        if self._table.num_logprobs[row.slot] >= 0:
-            num_top = int(self._table.num_logprobs[row.slot])
-            logprobs = tuple(_logprobs(drawn, first + i, num_top) for i in range(count))
-        return RowResult(row.slot, tuple(accepted), logprobs)
+        for token in accepted:
+            self._history[slot, place] = token
+            place += 1
+        num_top = self._num_logprobs[slot]
+        drawn = draw.output if num_top >= 0 else None
+        if drawn is None:
+            return RowResult(slot, tuple(accepted))
+        logprobs = tuple([_logprobs(drawn, first + i, num_top) for i in range(count)])
+        return RowResult(slot, tuple(accepted), logprobs)
 
-    def _batch(self, outputs: OutputRows) -> SampleBatch:
-        """The draws of these rows. In steady decode only positions change, so the rest is kept."""
-        table, batch = self._table, self._kept
-        if (
-            batch is None
-            or outputs.slots != self._kept_slots
-            or table.version != self._kept_version
-        ):
-            batch = self._kept = self._gather(outputs.slots)
-            self._kept_slots, self._kept_version = outputs.slots, table.version
-        batch.output_positions = np.array(outputs.output_positions, np.int64)
-        batch.history_lengths = np.array(outputs.history_lengths, np.int32)
-        if table.has_biases:
-            batch.bias_starts, batch.bias_ids, batch.bias_values = table.biases(
-                outputs.slots, outputs.output_positions
-            )
-        return batch
-
-    def _gather(self, output_slots: list[int]) -> SampleBatch:
-        """The sampling parameters of some slots, one row each; positions are filled in later."""
-        table = self._table
-        slots = np.array(output_slots, np.int32)
-        bias_starts, bias_ids, bias_values = no_biases(len(output_slots))
+    def _gather(self, outputs: OutputRows) -> SampleBatch:
+        """The sampling parameters of some slots, one row each, and the positions themselves."""
+        table, slots = self._table, outputs.slots
+        starts, ids, values = (
+            table.biases(slots.tolist(), outputs.output_positions.tolist())
+            if table.has_biases
+            else no_biases(len(slots))
+        )
         return SampleBatch(
             temperature=table.temperature[slots],
             top_k=table.top_k[slots],
@@ -100,15 +101,15 @@ class Sampler:
             frequency_penalty=table.frequency_penalty[slots],
             repetition_penalty=table.repetition_penalty[slots],
             seeds=table.seeds[slots],
-            output_positions=np.zeros(len(slots), np.int64),
+            output_positions=outputs.output_positions,
             num_logprobs=table.num_logprobs[slots],
             slots=slots,
             history=table.history,
-            history_lengths=np.zeros(len(slots), np.int32),
+            history_lengths=outputs.history_lengths,
             num_prompt=table.num_prompt[slots],
-            bias_starts=bias_starts,
-            bias_ids=bias_ids,
-            bias_values=bias_values,
+            bias_starts=starts,
+            bias_ids=ids,
+            bias_values=values,
         )
 
 

@@ -1,9 +1,12 @@
 """The C++ module, see csrc/bindings. Buffers, weights and vectors are handles."""
 
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from headrace.kernels.values import SampleOutput
 
 class DType(Enum):
     F32 = 0
@@ -89,8 +92,18 @@ class Program:
         self, device: Device, cache: KVCache, max_tokens: int, max_outputs: int
     ) -> None: ...
     def add_buffer(self, rows: Rows, width: int, dtype: DType, /) -> Buffer: ...
-    def run(
+    def read(self, buffer: Buffer, num_rows: int, /) -> NDArray[np.float32]: ...
+    def read_bytes(self, buffer: Buffer, num_rows: int, /) -> NDArray[np.uint8]: ...
+    def write(self, buffer: Buffer, rows: NDArray[np.float32], /) -> None: ...
+    def set_profiling(self, enabled: bool, /) -> None: ...
+    def times(self) -> dict[str, tuple[int, int]]: ...
+
+class BoundStep:
+    """The arrays of a step; their contents may change between two calls."""
+
+    def __init__(
         self,
+        program: Program,
         token_ids: NDArray[np.int32],
         positions: NDArray[np.int32],
         query_starts: NDArray[np.int32],
@@ -98,40 +111,45 @@ class Program:
         slots: NDArray[np.int32],
         block_tables: tuple[NDArray[np.int32], ...],
         output_rows: NDArray[np.int32],
+        result: NDArray[np.float32] | None,
         /,
     ) -> None: ...
-    def read(self, buffer: Buffer, num_rows: int, /) -> NDArray[np.float32]: ...
-    def read_bytes(self, buffer: Buffer, num_rows: int, /) -> NDArray[np.uint8]: ...
-    def write(self, buffer: Buffer, rows: NDArray[np.float32], /) -> None: ...
-    def set_profiling(self, enabled: bool, /) -> None: ...
-    def times(self) -> dict[str, tuple[int, int]]: ...
+    def __call__(self) -> Any:
+        """Run; `result` itself."""
 
-def sample(
-    device: Device,
-    logits: NDArray[np.float32],
-    temperature: NDArray[np.float32],
-    top_k: NDArray[np.int32],
-    top_p: NDArray[np.float32],
-    min_p: NDArray[np.float32],
-    presence_penalty: NDArray[np.float32],
-    frequency_penalty: NDArray[np.float32],
-    repetition_penalty: NDArray[np.float32],
-    seeds: NDArray[np.uint64],
-    output_positions: NDArray[np.int64],
-    num_logprobs: NDArray[np.int32],
-    slots: NDArray[np.int32],
-    history: NDArray[np.int32],
-    history_lengths: NDArray[np.int32],
-    num_prompt: NDArray[np.int32],
-    bias_starts: NDArray[np.int32],
-    bias_ids: NDArray[np.int32],
-    bias_values: NDArray[np.float32],
-    allowed: NDArray[np.uint32] | None,
-    token_ids: NDArray[np.int32],
-    is_finite: NDArray[np.bool_],
-    logprobs: NDArray[np.float32],
-    ranks: NDArray[np.int32],
-    top_ids: NDArray[np.int32],
-    top_logprobs: NDArray[np.float32],
-    /,
-) -> None: ...
+class BoundSample:
+    """A batch, its logits and its outputs; their contents may change between two calls."""
+
+    def __init__(
+        self,
+        device: Device,
+        logits: NDArray[np.float32],
+        temperature: NDArray[np.float32],
+        top_k: NDArray[np.int32],
+        top_p: NDArray[np.float32],
+        min_p: NDArray[np.float32],
+        presence_penalty: NDArray[np.float32],
+        frequency_penalty: NDArray[np.float32],
+        repetition_penalty: NDArray[np.float32],
+        seeds: NDArray[np.uint64],
+        output_positions: NDArray[np.int64],
+        num_logprobs: NDArray[np.int32],
+        slots: NDArray[np.int32],
+        history: NDArray[np.int32],
+        history_lengths: NDArray[np.int32],
+        num_prompt: NDArray[np.int32],
+        bias_starts: NDArray[np.int32],
+        bias_ids: NDArray[np.int32],
+        bias_values: NDArray[np.float32],
+        token_ids: NDArray[np.int32],
+        is_finite: NDArray[np.bool_],
+        logprobs: NDArray[np.float32],
+        ranks: NDArray[np.int32],
+        top_ids: NDArray[np.int32],
+        top_logprobs: NDArray[np.float32],
+        output: SampleOutput,
+        /,
+    ) -> None: ...
+    @property
+    def output(self) -> SampleOutput: ...
+    def __call__(self, allowed: NDArray[np.uint32] | None, /) -> list[int]: ...

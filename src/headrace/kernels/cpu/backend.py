@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
 from headrace.kernels.cpu import _native
-from headrace.kernels.cpu.sample import CpuSampler
+from headrace.kernels.cpu.sample import bind_sample
 from headrace.kernels.formats import LowRank, PackedWeight, WeightFormat
 from headrace.kernels.ops import KVCache, Recorder
 from headrace.kernels.values import (
@@ -88,9 +88,22 @@ class CpuProgram:
 
     def run(self, inputs: StepInputs) -> None:
         """One step. Raises KernelError for inputs that break the limits or the shapes."""
+        self._bind(inputs, None)()
+
+    def bind(
+        self, inputs: StepInputs, buffer: Buffer, num_rows: int
+    ) -> Callable[[], NDArray[np.float32]]:
+        """`run` and `read` in one call, which gives the same view each time.
+
+        What the arrays hold is checked at each call.
+        """
+        return self._bind(inputs, self.read(buffer, num_rows))
+
+    def _bind(self, inputs: StepInputs, result: NDArray[np.float32] | None) -> Callable[[], Any]:
         if inputs.adapters is not None:
             raise KernelError("run: adapters are not part of this program.")
-        self._native.run(
+        return _native.BoundStep(
+            self._native,
             inputs.token_ids,
             inputs.positions,
             inputs.query_starts,
@@ -98,6 +111,7 @@ class CpuProgram:
             inputs.slots,
             inputs.block_tables,
             inputs.output_rows,
+            result,
         )
 
     def read(self, buffer: Buffer, num_rows: int) -> NDArray[np.float32]:
@@ -181,7 +195,6 @@ class CpuBackend:
         self.isa = isa
         self.num_threads = num_threads
         self._device = _native.Device(_ISAS[isa], num_threads)
-        self._sampler = CpuSampler(self._device)
 
     def operand_dtype(self, weight: WeightFormat) -> DType:
         """Q8 for quantised weights; BF16 for bf16 ones where the machine multiplies pairs; else F32."""
@@ -218,4 +231,10 @@ class CpuBackend:
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleOutput:
         """Draw one token per row; see `reference/sampling.py`. Uses `logits` as scratch."""
-        return self._sampler.draw(logits, batch)
+        draw = bind_sample(self._device, logits, batch)
+        draw(batch.allowed)
+        return draw.output
+
+    def bind_sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> _native.BoundSample:
+        """`sample` of these logits; rows must be contiguous. Values are checked at each draw."""
+        return bind_sample(self._device, logits, batch)

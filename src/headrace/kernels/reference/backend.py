@@ -1,12 +1,13 @@
 """The reference back end: plain numpy, slow and obvious. Every other back end is tested against it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
+from headrace.kernels.bound import Draw, SampleAgain, run_and_read
 from headrace.kernels.formats import LowRank, Matrix, PackedWeight, WeightFormat
 from headrace.kernels.ops import KVCache, Recorder
 from headrace.kernels.reference import sampling
@@ -50,6 +51,12 @@ class ReferenceProgram:
         for op, arguments in self._calls:
             getattr(step, op)(**arguments)
         self._step = step
+
+    def bind(
+        self, inputs: StepInputs, buffer: Buffer, num_rows: int
+    ) -> Callable[[], NDArray[np.float32]]:
+        """`run`, then `read`."""
+        return run_and_read(self, inputs, buffer, num_rows)
 
     def read(self, buffer: Buffer, num_rows: int) -> NDArray[np.float32]:
         """The first rows of a float32 buffer."""
@@ -144,3 +151,7 @@ class ReferenceBackend:
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleOutput:
         """Draw one token per row; `sampling.sample` is the specification."""
         return sampling.sample(logits, batch)
+
+    def bind_sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> Draw:
+        """`sample` with other masks each time."""
+        return SampleAgain(sampling.sample, logits, batch)

@@ -48,7 +48,7 @@ def draw(backend, *rows, masks=()):
     for slot in range(4):
         table.start(start(slot))
     _, outputs = InputBuilder(table, max_tokens=32).build(plan)
-    logits = np.tile(LOGITS, (len(outputs.slots), 1))
+    logits = np.tile(LOGITS, (outputs.count, 1))
     return [r.token_ids for r in Sampler(backend, table).run(plan, outputs, logits)]
 
 
