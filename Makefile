@@ -59,7 +59,7 @@ check-native: $(VENV)/.build-tools  ## The native tests under ASan with UBSan, a
 	  $(BIN)/cmake --build $$dir && $$dir/headrace_tests || exit 1; \
 	done
 
-bench: install  ## Compare with llama.cpp and OpenVINO on the same work (ARGS="--rounds 1")
+bench: install  ## Compare with llama.cpp and OpenVINO on the same work (ARGS="--class 8bit --rounds 1", ARGS=--help)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --group bench
 	$(BIN)/python benchmarks/compare/run.py $(ARGS)
 

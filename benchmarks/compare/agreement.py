@@ -23,12 +23,15 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from files import model_name
 from numpy.typing import NDArray
-from passages import TEXT, passages
+from passages import COUNT, TEXT, passages
 from scorer import Forced, Scorer, log_softmax
 
 from headrace.kernels.dispatch import create_backend
@@ -37,6 +40,7 @@ from headrace.kernels.values import DType
 from headrace.modeling.weights.sources import resolve
 
 HERE = Path(__file__).parent
+RESULTS = HERE.parent / "results"
 
 
 @dataclass(frozen=True)
@@ -217,6 +221,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--num-probs", type=int, default=2000)
     args = parser.parse_args()
+    args.model = model_name(args.model)
     path = resolve(args.model)
     continuations = continue_all(
         path, prompts=args.prompts, tokens=args.tokens, num_probs=args.num_probs
@@ -225,7 +230,18 @@ def main() -> None:
     agreement = compare(continuations, ours)
     divergence = diverge(continuations, ours, reference_scorer(path, continuations))
     found = asdict(agreement) | asdict(divergence) | {"kl_ratio": divergence.kl_ratio}
-    print(json.dumps({"model": args.model} | found, indent=2))
+    about = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "model": args.model,
+        "file": path.name,
+        "prompts": args.prompts,
+        "tokens": args.tokens,
+        "llama.cpp": f"xllamacpp {version('xllamacpp')}",
+    }
+    written = json.dumps(about | found, indent=2)
+    print(written)
+    if args.prompts == COUNT:
+        (RESULTS / f"agreement-{args.model}.json").write_text(written + "\n")
 
 
 if __name__ == "__main__":

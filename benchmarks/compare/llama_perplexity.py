@@ -76,10 +76,10 @@ def parse(output: str) -> Estimate:
     return Estimate(float(final[1]), float(final[2]), int(chunks[1]))
 
 
-def measure(model: Path, text: Path, *, context: int, threads: int) -> Estimate:
-    """Perplexity of the model on the text, as llama.cpp computes it."""
+def measure(model: Path, text: Path, *, context: int, chunks: int, threads: int) -> Estimate:
+    """Perplexity of the model on the first chunks of the text, as llama.cpp computes it."""
     command = [str(binary()), "-m", str(model), "-f", str(text), "-c", str(context)]
-    command += ["-t", str(threads), "--no-warmup"]
+    command += ["--chunks", str(chunks), "-t", str(threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return parse(done.stdout + done.stderr)
 

@@ -1,0 +1,62 @@
+"""The model files of a comparison: which precision classes there are, and who runs which file."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from headrace.config.env import cache_home
+from headrace.modeling.weights.sources import resolve
+
+SHORT_NAMES = {"smollm2": "smollm2-135m", "gemma": "gemma-3-270m"}
+"""What `--model` takes beside any source that headrace knows."""
+
+
+class Precision(StrEnum):
+    """Bits of a weight, which all that are compared share."""
+
+    FOUR_BIT = "4bit"
+    EIGHT_BIT = "8bit"
+    BF16 = "bf16"
+    OWN = "own"
+    """The file as its publisher made it, for all."""
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """One file for headrace, one for the others."""
+
+    ours: Path
+    theirs: Path
+
+
+def model_name(given: str) -> str:
+    """The short name in full; anything else as it is."""
+    return SHORT_NAMES.get(given, given)
+
+
+def model_files(given: str, precision: Precision) -> ModelFiles:
+    """Download and convert what the class needs.
+
+    4 bit: headrace serves the file as it is, the others the same model in Q4_0, their fastest type.
+    """
+    path = resolve(model_name(given))
+    if precision is Precision.OWN:
+        return ModelFiles(path, path)
+    if precision is Precision.FOUR_BIT:
+        return ModelFiles(path, variant(path, "Q4_0"))
+    same = variant(path, "Q8_0" if precision is Precision.EIGHT_BIT else "BF16")
+    return ModelFiles(same, same)
+
+
+def variant(path: Path, kind: str) -> Path:
+    """The same model with its matrices in another GGUF type, made once and kept in the cache."""
+    import gguf
+    from requantize import requantize
+
+    target = cache_home() / "bench" / f"{path.stem}.{kind}.gguf"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(".part")
+        requantize(path, partial, gguf.GGMLQuantizationType[kind])
+        partial.replace(target)
+    return target
