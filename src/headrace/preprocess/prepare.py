@@ -64,6 +64,11 @@ class Preparer:
         ends = tokenizer.facts.eos_token_ids
         self._eos_token_ids = tuple(sorted(n for n in ends if 0 <= n < info.vocab_size))
 
+    @property
+    def template_source(self) -> str:
+        """The chat template that requests without tools get; empty where there is none."""
+        return self._templates.source
+
     def chat(self, request: ChatRequest, arrival: Arrival) -> Request:
         """Raises BadRequestError (PromptTooLongError among them) or PermissionDeniedError."""
         limit = request.max_completion_tokens or request.max_tokens
@@ -101,23 +106,26 @@ class Preparer:
         return tuple(requests)
 
     def chat_prompt(self, request: ChatRequest) -> list[int]:
-        """The token ids of the rendered conversation.
+        """The token ids of the rendered conversation, or of its end where it is too long for certain.
 
         Special tokens in messages are text; only the template's own are special.
         """
-        try:
-            rendered, mark = self._render(request)
-        except RecursionError:
-            raise BadRequestError(
-                "'messages', 'tools' or 'chat_template_kwargs' are nested too deeply.",
-                param="messages",
-            ) from None
-        text = self._shorten("messages", rendered, mark or "")
+        text, mark = self._render(request)
+        return self._chat_ids(self._shorten("messages", text, mark or ""), mark)
+
+    def chat_ids(self, request: ChatRequest) -> list[int]:
+        """All token ids of the rendered conversation, however many there are."""
+        return self._chat_ids(*self._render(request))
+
+    def chat_text(self, request: ChatRequest) -> str:
+        """The rendered conversation."""
+        text, mark = self._render(request)
+        return text.replace(mark, "") if mark else text
+
+    def _chat_ids(self, text: str, mark: str | None) -> list[int]:
         if mark is None:
-            ids = self.tokenizer.encode(text, add_special=False)
-        else:
-            ids = self.tokenizer.encode_marked(text, mark, add_special=False)
-        return self._with_prefix(ids)
+            return self.with_prefix(self.tokenizer.encode(text, add_special=False))
+        return self.with_prefix(self.tokenizer.encode_marked(text, mark, add_special=False))
 
     def completion_prompt(self, prompt: Prompt, name: str, add_special: bool) -> list[int]:
         """The token ids of a text; given ids are checked and taken as they are."""
@@ -127,10 +135,19 @@ class Preparer:
         ids = self.tokenizer.encode(self._shorten(name, prompt), add_special=False)
         if not add_special:
             return ids
-        return [*self._with_prefix(ids), *self.tokenizer.facts.suffix_ids]
+        return [*self.with_prefix(ids), *self.tokenizer.facts.suffix_ids]
 
     def _render(self, request: ChatRequest) -> tuple[str, str | None]:
         """The prompt's text, and the mark in users' special tokens where there are any."""
+        try:
+            return self._render_shallow(request)
+        except RecursionError:
+            raise BadRequestError(
+                "'messages', 'tools' or 'chat_template_kwargs' are nested too deeply.",
+                param="messages",
+            ) from None
+
+    def _render_shallow(self, request: ChatRequest) -> tuple[str, str | None]:
         template = self._template_for(request)
         extra = dict(request.chat_template_kwargs or {})
         if request.reasoning_effort is not None:
@@ -196,7 +213,7 @@ class Preparer:
             size *= 2
         return text[-size:]
 
-    def _with_prefix(self, ids: list[int]) -> list[int]:
+    def with_prefix(self, ids: list[int]) -> list[int]:
         """The model's own marks in front, unless the text brought them along: never two of them."""
         prefix = [*self.tokenizer.facts.prefix_ids]
         return ids if ids[: len(prefix)] == prefix else prefix + ids

@@ -16,6 +16,7 @@ class ChatTemplates:
         facts = tokenizer.facts
         self._clock = clock
         self._special = {name: getattr(facts, name) for name in _NAMES}
+        self.source = override or ""
         self._plain: ChatTemplate | str
         self._with_tools: ChatTemplate | str
         if override is not None:
@@ -26,6 +27,7 @@ class ChatTemplates:
             choose_template(facts.chat_templates, has_chatml=has_chatml, with_tools=with_tools)
             for with_tools in (False, True)
         ]
+        self.source = sources[0] or ""
         self._plain = self._try_compile(sources[0])
         self._with_tools = (
             self._plain if sources[0] == sources[1] else self._try_compile(sources[1])

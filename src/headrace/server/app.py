@@ -8,7 +8,7 @@ from headrace.server.endpoint import Access, Endpoint
 from headrace.server.guard import Cors, Guard
 from headrace.server.middleware import BodyLimit, ConnectionLimit, Observed, Problems
 from headrace.server.replica import Replica
-from headrace.server.routes import chat, completions, models, ops
+from headrace.server.routes import abort, chat, completions, models, ops, text
 
 
 def build_routes(replica: Replica) -> list[Endpoint]:
@@ -16,6 +16,22 @@ def build_routes(replica: Replica) -> list[Endpoint]:
     return [
         Endpoint("POST", "/v1/chat/completions", chat.create(replica), chat.CREATE),
         Endpoint("POST", "/v1/completions", completions.create(replica), completions.CREATE),
+        Endpoint(
+            "POST",
+            "/v1/chat/completions/input_tokens",
+            text.input_tokens(replica),
+            text.INPUT_TOKENS,
+        ),
+        Endpoint(
+            "POST", "/chat/completions/input_tokens", text.input_tokens(replica), text.INPUT_TOKENS
+        ),
+        Endpoint("POST", "/tokenize", text.tokenize(replica), text.TOKENIZE),
+        Endpoint("POST", "/detokenize", text.detokenize(replica), text.DETOKENIZE),
+        Endpoint("POST", "/apply-template", text.apply_template(replica), text.APPLY_TEMPLATE),
+        Endpoint("GET", "/props", text.props(replica), text.PROPS),
+        Endpoint("POST", "/v1/abort", abort.abort(replica, must_exist=True), abort.ABORT),
+        Endpoint("POST", "/abort_request", abort.abort(replica, must_exist=False), abort.DIALECT),
+        Endpoint("POST", "/abort_requests", abort.abort(replica, must_exist=False), abort.DIALECT),
         Endpoint("GET", "/v1/models", models.list_models(replica), models.LIST),
         Endpoint("GET", "/v1/models/{name:path}", models.one_model(replica), models.ONE),
         Endpoint("GET", "/livez", ops.livez(), ops.LIVEZ),

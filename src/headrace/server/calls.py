@@ -17,7 +17,7 @@ from headrace.preprocess.prepare import Arrival, Preparer
 from headrace.server.asgi import JSON, App, Receive, Scope, Send, header, send_json
 from headrace.server.auth import is_trusted_peer
 from headrace.server.bodies import read_body
-from headrace.server.guard import key_of
+from headrace.server.guard import owner_of
 from headrace.server.replica import Replica, ServedModel
 
 T = TypeVar("T", bound=Struct)
@@ -44,8 +44,7 @@ class Call(Struct, frozen=True):
     @property
     def owner(self) -> bytes:
         """Whose it is: the digest of its API key, empty where none is needed."""
-        key = key_of(self.scope)
-        return b"" if key is None else key.digest
+        return owner_of(self.scope)
 
     def arrival(self, prefix: str) -> Arrival:
         """Its identity for the engine; the id is the answer's `id`."""
@@ -57,20 +56,27 @@ class Call(Struct, frozen=True):
             tenant=self.owner if security.isolate_keys else b"",
         )
 
+    def names(self) -> set[str]:
+        """Of the body's fields. Raises BadRequestError where it is no object."""
+        self._check()
+        return set(decode(self.body, _Members))
+
     def decode(self, kind: type[T]) -> T:
         """The body. Raises BadRequestError, also for unknown fields if the operator is strict."""
-        if not self.body:
-            raise BadRequestError(
-                "The body is empty; it must be a JSON object.", code="invalid_json"
-            )
-        config = self.replica.config
-        check_depth(self.body, config.max_json_depth)
+        self._check()
         request = decode(self.body, kind)
         # The body is an object, or it would not have been decoded. Values are skipped, not made.
         names = msgspec.json.decode(self.body, type=_Members).keys() - kind.__struct_encode_fields__
         if names:
-            self._note_ignored(sorted(names), is_strict=config.strict)
+            self._note_ignored(sorted(names), is_strict=self.replica.config.strict)
         return request
+
+    def _check(self) -> None:
+        if not self.body:
+            raise BadRequestError(
+                "The body is empty; it must be a JSON object.", code="invalid_json"
+            )
+        check_depth(self.body, self.replica.config.max_json_depth)
 
     def _note_ignored(self, names: list[str], *, is_strict: bool) -> None:
         if is_strict:

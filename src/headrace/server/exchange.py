@@ -65,6 +65,7 @@ class Exchange:
         preparer = model.preparer
         assert preparer is not None
         self._replica = replica
+        self._model = model
         self._plan = plan
         self._ticket = ticket
         self._is_gone = False
@@ -94,6 +95,11 @@ class Exchange:
                 sequence.recorder.finish(FinishReason.CANCELLED)
             if self._is_gone:
                 scope["headrace.status"] = 499
+
+    def abort(self) -> None:
+        """End what still runs, as cancelled; the answer says so."""
+        for request in self._plan.requests:
+            self._model.client.cancel(request.request_id)
 
     def _open_sequences(self, model: ServedModel) -> dict[tuple[str, int], _Sequence]:
         sequences: dict[tuple[str, int], _Sequence] = {}

@@ -14,6 +14,7 @@ from headrace.server.auth import is_trusted_peer
 from headrace.server.bodies import read_body
 from headrace.server.calls import Call, check_media_type, log_body
 from headrace.server.exchange import Exchange, Plan
+from headrace.server.guard import owner_of
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.shapes import Head, fingerprint
 
@@ -34,11 +35,20 @@ def generating(replica: Replica, prepare: Prepare) -> App:
             return
         model, plan, ticket = admitted
         try:
-            await Exchange(replica, model, plan, ticket).run(scope, receive, send)
+            exchange = Exchange(replica, model, plan, ticket)
+            names = [scope["headrace.request_id"], *_names(plan)]
+            with replica.open_requests.listed(names, owner_of(scope), exchange.abort):
+                await exchange.run(scope, receive, send)
         finally:
             ticket.close()
 
     return respond
+
+
+def _names(plan: Plan) -> list[str]:
+    """The id of the answer, and those of its requests where it has several."""
+    ids = [request.request_id for request in plan.requests]
+    return ids if len(ids) == 1 else [*ids, ids[0].rpartition("-")[0]]
 
 
 async def _admit(

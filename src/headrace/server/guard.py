@@ -33,6 +33,12 @@ def key_of(scope: Scope) -> Key | None:
     return key
 
 
+def owner_of(scope: Scope) -> bytes:
+    """Whose a request is: the digest of its API key, empty where none is needed."""
+    key = key_of(scope)
+    return b"" if key is None else key.digest
+
+
 class Cors:
     """Tells browsers which pages may call (https://fetch.spec.whatwg.org, "CORS protocol").
 

@@ -42,6 +42,7 @@ class Observed:
         name = header(scope, b"x-request-id") or ""
         if not _REQUEST_ID.fullmatch(name):
             name = secrets.token_hex(12)
+        scope["headrace.request_id"] = name
         arrival = self._clock.monotonic()
         scope["headrace.arrival"] = arrival
         scope["headrace.headers"] = headers = [(b"x-request-id", name.encode())]

@@ -20,6 +20,7 @@ from headrace.preprocess.workers import Workers
 from headrace.server.admission import Admission
 from headrace.server.bodies import BodyBudget
 from headrace.server.keys import KeyRing
+from headrace.server.open_requests import OpenRequests
 
 log = logging.getLogger("headrace.server")
 
@@ -92,6 +93,7 @@ class Replica:
             closed_reason=self._closed_reason,
             on_reject=self.note_rejection,
         )
+        self.open_requests = OpenRequests()
         self.bodies = BodyBudget(config.max_buffered_bytes, self.note_rejection)
         self.created = int(clock.wall())
         self._started = clock.monotonic()

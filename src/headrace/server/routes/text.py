@@ -1,0 +1,154 @@
+"""Text and tokens without generating: `/tokenize`, `/detokenize`, `/apply-template`, counting, `/props`."""
+
+from headrace import __version__
+from headrace.api.chat import ChatRequest
+from headrace.api.text import (
+    ContentTokens,
+    Detokenized,
+    DetokenizeRequest,
+    GenerationSettings,
+    InputTokens,
+    PromptTokens,
+    Props,
+    Rendered,
+    TokenizeChat,
+    TokenizeContent,
+    TokenizePrompt,
+)
+from headrace.api.unsupported import refuse_unsupported
+from headrace.core.errors import BadRequestError
+from headrace.preprocess import text
+from headrace.server.asgi import App, Receive, Scope, Send, send_json
+from headrace.server.calls import Call, answering, preparer_of
+from headrace.server.endpoint import Operation
+from headrace.server.replica import Replica
+
+_HELLO = [{"role": "user", "content": "Say hello."}]
+TOKENIZE = Operation(
+    summary="Text to token ids",
+    tag="text",
+    description=(
+        "`content` is answered as llama.cpp does, `prompt` and `messages` as vLLM and SGLang do."
+    ),
+    request=(TokenizeContent, TokenizePrompt, TokenizeChat),
+    response=(ContentTokens, PromptTokens),
+    example={"prompt": "Once upon a time"},
+)
+DETOKENIZE = Operation(
+    summary="Token ids to text",
+    tag="text",
+    request=DetokenizeRequest,
+    response=Detokenized,
+    example={"tokens": [72, 105]},
+)
+APPLY_TEMPLATE = Operation(
+    summary="Show the prompt that the chat template makes",
+    tag="text",
+    description="As llama.cpp's server has it.",
+    request=ChatRequest,
+    response=Rendered,
+    example={"messages": _HELLO},
+)
+INPUT_TOKENS = Operation(
+    summary="Count the tokens of a conversation",
+    tag="text",
+    request=ChatRequest,
+    response=InputTokens,
+    example={"messages": _HELLO},
+)
+PROPS = Operation(
+    summary="What llama.cpp's clients ask first",
+    tag="models",
+    description="Context length, places, chat template.",
+    response=Props,
+)
+
+
+def tokenize(replica: Replica) -> App:
+    """Which dialect it is, the fields tell."""
+
+    async def answer(call: Call) -> ContentTokens | PromptTokens:
+        given = call.names() & {"content", "prompt", "messages"}
+        if len(given) != 1:
+            raise BadRequestError(
+                "Give one of 'content' (as llama.cpp has it), 'prompt' and 'messages' (as vLLM has "
+                f"it); there {'are several' if given else 'is none'}.",
+                param=min(given, default="prompt"),
+            )
+        size = len(call.body)
+        if "content" in given:
+            wire = call.decode(TokenizeContent)
+            preparer = preparer_of(replica.find(wire.model))
+            return await replica.workers.run(size, text.content_tokens, preparer, wire)
+        if "prompt" in given:
+            prompt = call.decode(TokenizePrompt)
+            preparer = preparer_of(replica.find(prompt.model))
+            return await replica.workers.run(size, text.prompt_tokens, preparer, prompt)
+        chat = call.decode(TokenizeChat)
+        refuse_unsupported(chat)
+        preparer = preparer_of(replica.find(chat.model))
+        return await replica.workers.run(size, text.chat_tokens, preparer, chat)
+
+    return answering(replica, answer)
+
+
+def detokenize(replica: Replica) -> App:
+    """The text of token ids."""
+
+    async def answer(call: Call) -> Detokenized:
+        wire = call.decode(DetokenizeRequest)
+        preparer = preparer_of(replica.find(wire.model))
+        said = await replica.workers.run(len(call.body), text.detokenize, preparer, wire)
+        return Detokenized(prompt=said, content=said)
+
+    return answering(replica, answer)
+
+
+def apply_template(replica: Replica) -> App:
+    """The prompt of a conversation as text."""
+
+    async def answer(call: Call) -> Rendered:
+        wire = _chat(call)
+        preparer = preparer_of(replica.find(wire.model))
+        return Rendered(prompt=await replica.workers.run(len(call.body), preparer.chat_text, wire))
+
+    return answering(replica, answer)
+
+
+def input_tokens(replica: Replica) -> App:
+    """How many tokens a conversation has."""
+
+    async def answer(call: Call) -> InputTokens:
+        wire = _chat(call)
+        preparer = preparer_of(replica.find(wire.model))
+        ids = await replica.workers.run(len(call.body), preparer.chat_ids, wire)
+        return InputTokens(input_tokens=len(ids))
+
+    return answering(replica, answer)
+
+
+def props(replica: Replica) -> App:
+    """Facts of the only model, or of the first."""
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        preparer = preparer_of(next(iter(replica.models.values())))
+        info, facts = preparer.info, preparer.tokenizer.facts
+        answer = Props(
+            default_generation_settings=GenerationSettings(n_ctx=info.max_context),
+            total_slots=info.max_num_seqs,
+            model_alias=info.names[0],
+            model_path=info.names[0],
+            chat_template=preparer.template_source,
+            bos_token=facts.bos_token or "",
+            eos_token=facts.eos_token or "",
+            build_info=f"headrace {__version__}",
+        )
+        await send_json(send, answer)
+
+    return respond
+
+
+def _chat(call: Call) -> ChatRequest:
+    wire = call.decode(ChatRequest)
+    refuse_unsupported(wire)
+    return wire

@@ -1,0 +1,34 @@
+"""Every shell example in docs/api runs against a server, and answers with the fields that the page shows."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PAGES = sorted((Path(__file__).parents[3] / "docs" / "api").glob("*.md"))
+BLOCK = re.compile(r"```sh\n(.*?)```(?:\n+```json\n(.*?)```)?", re.DOTALL)
+EXAMPLES = [
+    pytest.param(*found, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, found in enumerate(BLOCK.findall(page.read_text()))
+]
+
+
+@pytest.mark.parametrize(("command", "shown"), EXAMPLES)
+def test_the_example_runs(server, command, shown):
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    assert "http://127.0.0.1:8000" in command
+    done = subprocess.run(
+        ["bash", "-euc", command.replace("http://127.0.0.1:8000", server.url)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    if shown:
+        assert json.loads(shown).keys() <= json.loads(done.stdout).keys()
