@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.fake_server import FakeServer
 
 PAGES = sorted((Path(__file__).parents[3] / "docs" / "api").glob("*.md"))
 BLOCK = re.compile(r"```sh\n(.*?)```(?:\n+```json\n(.*?)```)?", re.DOTALL)
@@ -15,6 +16,13 @@ EXAMPLES = [
     for page in PAGES
     for number, found in enumerate(BLOCK.findall(page.read_text()))
 ]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A slow one: what is to be ended must still run."""
+    with FakeServer(tmp_path_factory.mktemp("pages"), engine={"step": 0.01}) as running:
+        yield running
 
 
 @pytest.mark.parametrize(("command", "shown"), EXAMPLES)
