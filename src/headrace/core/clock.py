@@ -23,11 +23,7 @@ class Clock(Protocol):
 class SystemClock:
     """The operating system's clocks (CLOCK_MONOTONIC is shared by all processes on Linux)."""
 
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def wall(self) -> float:
-        return time.time()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+    # The functions themselves: a step reads the time seven times.
+    monotonic = staticmethod(time.monotonic)
+    wall = staticmethod(time.time)
+    sleep = staticmethod(time.sleep)

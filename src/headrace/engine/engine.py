@@ -3,7 +3,9 @@
 import logging
 from collections import deque
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from headrace.core.clock import Clock
 from headrace.core.errors import IntegrityError
@@ -41,7 +43,7 @@ class Executor(Protocol):
         ...
 
 
-class _Submitted(NamedTuple):
+class _Submitted(Struct, frozen=True):
     """A plan in flight."""
 
     plan: StepPlan
@@ -97,7 +99,7 @@ class Engine:
             raise ExecutorBrokenError(
                 f"{self._num_lone_failures} sequences failed one after another."
             )
-        while self._can_submit():
+        while not self._uncommitted or self._can_submit():
             plan, events = self._scheduler.schedule(self._clock.monotonic())
             if plan is not None:
                 self._submit(plan)
@@ -148,10 +150,11 @@ class Engine:
             self._uncommitted.append(_Submitted(plan, started))
 
     def _commit_oldest(self) -> list[TokenEvent]:
-        plan, started, error = self._uncommitted.popleft()
+        submitted = self._uncommitted.popleft()
+        plan = submitted.plan
         try:
-            if error is not None:
-                raise error
+            if submitted.error is not None:
+                raise submitted.error
             result = self._executor.collect()
         except Exception as failure:
             log.exception("A step with %d rows failed; they are run apart", len(plan.rows))
@@ -159,7 +162,7 @@ class Engine:
         now = self._clock.monotonic()
         self._num_lone_failures = 0
         # With several plans in flight a step begins when the one before it is done.
-        self._record(plan, result, max(started, self._last_end), now)
+        self._record(plan, result, max(submitted.started, self._last_end), now)
         self._last_end = now
         return self._scheduler.commit(result, now)
 
@@ -178,19 +181,20 @@ class Engine:
                     self._executor.collect()
 
     def _record(self, plan: StepPlan, result: StepResult, started: float, now: float) -> None:
-        decode = sum(
-            row.num_tokens
-            for row in plan.rows
-            if row.output is not OutputKind.NONE and row.num_tokens == 1 + row.num_draft
-        )
+        num_tokens = decode = 0
+        for row in plan.rows:
+            num_tokens += row.num_tokens
+            if row.output is not OutputKind.NONE and row.num_tokens == 1 + row.num_draft:
+                decode += row.num_tokens
+        times = result.times
         self.last_step = StepStats(
             step_id=plan.step_id,
             started=started,
             seconds=now - started,
-            num_prefill_tokens=plan.num_tokens - decode,
+            num_prefill_tokens=num_tokens - decode,
             num_decode_tokens=decode,
             num_sequences=len(plan.rows),
-            inputs_seconds=result.times.inputs,
-            model_seconds=result.times.model,
-            sample_seconds=result.times.sample,
+            inputs_seconds=times.inputs,
+            model_seconds=times.model,
+            sample_seconds=times.sample,
         )

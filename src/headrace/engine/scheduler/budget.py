@@ -30,7 +30,7 @@ def observe(cost: StepCost, num_prefill: int, num_decode: int, seconds: float) -
     if num_prefill == 0:
         if num_decode == 0:
             return cost
-        return cost._replace(per_decode_row=_blend(cost.per_decode_row, seconds / num_decode))
+        return StepCost(cost.per_prefill_token, _blend(cost.per_decode_row, seconds / num_decode))
     per_row = cost.per_decode_row
     if num_decode and per_row * num_decode > seconds:
         # Rows are cheaper together than alone: the rate from a smaller batch is too high.

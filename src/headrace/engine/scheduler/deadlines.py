@@ -2,16 +2,19 @@
 
 from collections.abc import Container
 from heapq import heapify, heappop, heappush
+from math import inf
 
 from headrace.engine.scheduler.sequence import SequenceGroup
 
 
 class Deadlines:
-    """A heap of (time, group). Asking costs one comparison as long as nothing is due."""
+    """A heap of (time, group)."""
 
-    __slots__ = ("_count", "_heap")
+    __slots__ = ("_count", "_heap", "earliest")
 
     def __init__(self) -> None:
+        self.earliest = inf
+        """No bound passes before: an attribute, as every step compares it."""
         self._heap: list[tuple[float, int, SequenceGroup]] = []
         self._count = 0
 
@@ -28,6 +31,7 @@ class Deadlines:
         groups: list[SequenceGroup] = []
         while self._heap and self._heap[0][0] <= now:
             groups.append(heappop(self._heap)[2])
+        self._update()
         return groups
 
     def next_at(self) -> float | None:
@@ -39,11 +43,17 @@ class Deadlines:
         if len(self._heap) > 64 + 4 * num_live:
             self._heap = [entry for entry in self._heap if entry[2].request.request_id in live]
             heapify(self._heap)
+            self._update()
 
     def clear(self) -> None:
         """Nothing has a deadline any more."""
         self._heap.clear()
+        self._update()
 
     def _push(self, at: float, group: SequenceGroup) -> None:
         self._count += 1  # breaks ties, groups have no order
         heappush(self._heap, (at, self._count, group))
+        self._update()
+
+    def _update(self) -> None:
+        self.earliest = self._heap[0][0] if self._heap else inf

@@ -1,6 +1,6 @@
 """Putting a step plan together, and what is remembered of it until it is committed."""
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from headrace.core.step import (
     BlockCopy,
@@ -14,7 +14,7 @@ from headrace.engine.memory.block_table import SequenceBlocks
 from headrace.engine.scheduler.sequence import Sequence
 
 
-class PlannedRow(NamedTuple):
+class PlannedRow(Struct, frozen=True):
     """A row in flight. Void when the sequence has begun another life since."""
 
     sequence: Sequence
@@ -30,7 +30,7 @@ class PlannedRow(NamedTuple):
         return self.sequence.life != self.life
 
 
-class Flight(NamedTuple):
+class Flight(Struct, frozen=True):
     """A plan in flight."""
 
     step_id: int
@@ -81,8 +81,8 @@ class PlanBuilder:
         self, sequence: Sequence, blocks: SequenceBlocks, drafts: list[int] | None = None
     ) -> None:
         """A row that runs the last token, known or still being sampled, and guesses after it."""
-        start = sequence.num_planned
-        token_ids = [sequence.tokens[start]] if start < len(sequence.tokens) else []
+        start, tokens = sequence.num_planned, sequence.tokens
+        token_ids = [tokens[start]] if start < len(tokens) else []
         num_draft = 0
         if drafts:
             num_draft = len(drafts)
@@ -137,7 +137,8 @@ class PlanBuilder:
                 self.writes.append(BlockWrite(slot, group, first, block_ids))
         first_output = 0
         if is_output:
-            first_output = sequence.num_known - sequence.group.num_prompt
+            known = len(sequence.tokens) + sequence.num_pending
+            first_output = known - sequence.group.num_prompt
             sequence.num_pending += 1
         self.rows.append(
             PlanRow(

@@ -16,7 +16,6 @@ from collections.abc import Sequence as ListLike
 from enum import Enum
 
 from headrace.config.engine import SchedulerConfig
-from headrace.core.request import KVPolicyKind
 from headrace.core.step import StepPlan
 from headrace.engine.memory.block_table import SequenceBlocks
 from headrace.engine.memory.ledger import KVLedger
@@ -71,7 +70,8 @@ class Planner:
         """The next step, or None when nothing can run now."""
         builder = PlanBuilder()
         self._is_short = False
-        roster, suspects = self._roster, self._trials.current()
+        roster = self._roster
+        suspects = self._trials.current() if self._trials else ()
         if not suspects:
             self._fill(builder, now, roster.running, roster.queue)
         else:
@@ -84,7 +84,7 @@ class Planner:
             return None
         self._totals.steps += 1
         return builder.finish(
-            self._totals.steps, now, self._ledger.take_copies(), self._roster.take_ended_slots()
+            self._totals.steps, now, self._ledger.take_copies(), roster.take_ended_slots()
         )
 
     def observe(self, flight: Flight, seconds: float) -> None:
@@ -99,16 +99,16 @@ class Planner:
         waiting: WaitingQueue | ListLike[Sequence],
     ) -> None:
         """Rows for some of the running and waiting sequences, both best rank first."""
-        if running:
-            self._plan_decodes(builder, now, running)
+        if running and self._plan_decodes(builder, now, running):
             self._plan_prefills(builder, running)
         if len(waiting) and not self._is_short and self._roster.has_free_slot:
             self._admit(builder, now, waiting)
 
     # ---- running sequences ---------------------------------------------------------------------
 
-    def _plan_decodes(self, builder: PlanBuilder, now: float, running: ListLike[Sequence]) -> None:
-        ready = [s for s in running if s.num_remaining == 1 and self._is_ready(s)]
+    def _plan_decodes(self, builder: PlanBuilder, now: float, running: ListLike[Sequence]) -> bool:
+        """Rows for those that have one token to catch up; whether some have more."""
+        ready, has_prefills = self._ready(running)
         # Rows come before guesses: only what all rows leave of the budget is for drafts.
         spare = self._config.max_num_batched_tokens - len(ready)
         for sequence in ready:
@@ -117,15 +117,34 @@ class Planner:
                 continue  # preempted a moment ago, for a better rank
             drafts = None if self._draft_source is None else self._propose(sequence, spare)
             start = sequence.num_planned
-            self._apply_policy(sequence, blocks)
+            if sequence.group.has_window:
+                self._apply_policy(sequence, blocks)
             wanted = 1 if not drafts else 1 + len(drafts)
-            granted = self._make_room(sequence, blocks, start + wanted, now)
+            granted = self._ledger.reserve(blocks, start, start + wanted)
+            if granted == 0:
+                granted = self._make_room(sequence, blocks, start + wanted, now)
             if granted == 0:
                 continue
             if drafts:
                 del drafts[granted - 1 :]
                 spare -= len(drafts)
             builder.add_decode(sequence, blocks, drafts)
+        return has_prefills
+
+    def _ready(self, running: ListLike[Sequence]) -> tuple[list[Sequence], bool]:
+        """Those that have one token to catch up; whether some have more."""
+        ready: list[Sequence] = []
+        has_prefills = False
+        for sequence in running:
+            known = len(sequence.tokens) + sequence.num_pending
+            if known - sequence.num_planned > 1:
+                has_prefills = True
+            elif known > sequence.num_planned and known < sequence.group.max_total:
+                ready.append(sequence)  # else what is being sampled is its last token
+        if self._draft_source is not None:
+            # Guesses need all tokens, and a row with guesses leaves open how many there will be.
+            ready = [sequence for sequence in ready if sequence.num_in_flight == 0]
+        return ready, has_prefills
 
     def _plan_prefills(self, builder: PlanBuilder, running: ListLike[Sequence]) -> None:
         for sequence in running:
@@ -134,12 +153,6 @@ class Planner:
                 if count == 0:
                     return
                 self._prefill(builder, sequence, count)
-
-    def _is_ready(self, sequence: Sequence) -> bool:
-        if sequence.num_known >= sequence.group.max_total:
-            return False  # what is being sampled is its last token
-        # Guesses need all tokens, and a row with guesses leaves open how many there will be.
-        return self._draft_source is None or sequence.num_in_flight == 0
 
     def _propose(self, sequence: Sequence, spare: int) -> list[int] | None:
         limit = min(MAX_DRAFTS, spare, sequence.group.max_total - sequence.num_known - 1)
@@ -150,16 +163,16 @@ class Planner:
         return list(drafts[:limit])
 
     def _make_room(self, sequence: Sequence, blocks: SequenceBlocks, end: int, now: float) -> int:
-        """Positions granted up to `end`; preempts worse ranks, none of which has a row yet."""
-        while True:
-            granted = self._ledger.reserve(blocks, sequence.num_planned, end)
-            if granted:
-                return granted
-            self._is_short = True
+        """None is left: preempt worse ranks, none of which has a row yet. Positions granted up to `end`."""
+        self._is_short = True
+        granted = 0
+        while not granted:
             victim = choose_victim(self._roster.running, sequence)
             if victim is None:
                 return 0
             self._preempt(victim, now)
+            granted = self._ledger.reserve(blocks, sequence.num_planned, end)
+        return granted
 
     def _preempt(self, sequence: Sequence, now: float) -> None:
         self._roster.preempt(sequence, now)
@@ -192,7 +205,8 @@ class Planner:
         blocks = sequence.blocks
         if blocks is None:
             return False
-        self._apply_policy(sequence, blocks)
+        if sequence.group.has_window:
+            self._apply_policy(sequence, blocks)
         start = sequence.num_planned
         granted = self._ledger.reserve(blocks, start, start + count)
         if granted == 0:
@@ -210,13 +224,11 @@ class Planner:
         Lossy by nature: which keys a position still sees depends on chunks and preemptions, so the
         promise of equal tokens is for the policy `full` only.
         """
-        policy = sequence.group.request.kv_policy
-        if policy.kind is KVPolicyKind.WINDOW:
-            size = self._ledger.block_size
-            first = -(-policy.num_sinks // size)
-            last = max(0, sequence.num_planned - policy.window + 1) // size
-            if last > first:
-                self._ledger.drop(blocks, first, last)
+        policy, size = sequence.group.request.kv_policy, self._ledger.block_size
+        first = -(-policy.num_sinks // size)
+        last = max(0, sequence.num_planned - policy.window + 1) // size
+        if last > first:
+            self._ledger.drop(blocks, first, last)
 
     # ---- admission -----------------------------------------------------------------------------
 

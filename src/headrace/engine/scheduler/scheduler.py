@@ -129,11 +129,12 @@ class Scheduler:
 
     def schedule(self, now: float) -> tuple[StepPlan | None, list[TokenEvent]]:
         """The next plan, if any, and the ends of requests whose time ran out."""
-        events = self._expire(now) if self._roster.groups else []
-        # What is tried is tried alone: its plan is the only one in flight.
-        allowed = 1 if self._trials.current() else self._config.max_uncommitted_plans
-        if len(self._flights) >= allowed:
-            return None, events
+        events = self._expire(now) if self._deadlines.earliest <= now else []
+        if self._flights:
+            # What is tried is tried alone: its plan is the only one in flight.
+            allowed = 1 if self._trials.current() else self._config.max_uncommitted_plans
+            if len(self._flights) >= allowed:
+                return None, events
         planned = self._planner.plan(now)
         if planned is None:
             return None, events
@@ -153,7 +154,7 @@ class Scheduler:
         self._flights.popleft()
         events: list[TokenEvent] = []
         for planned, row in zip(flight.rows, result.rows, strict=True):
-            if not planned.is_void:
+            if planned.sequence.life == planned.life:
                 event = self._settle(planned, row, now)
                 if event is not None:
                     events.append(event)
@@ -279,6 +280,9 @@ class Scheduler:
             sequence.first_token_at = now
         if finish is not None:
             return self._end(sequence, finish, token_ids, row.logprobs[:kept], stop_id)
+        if sequence.has_reported:
+            request_id = sequence.group.request.request_id
+            return TokenEvent(request_id, sequence.index, token_ids, row.logprobs[:kept])
         return _event(sequence, token_ids, row.logprobs[:kept])
 
     def _advance(self, sequence: Sequence, num_computed: int) -> None:

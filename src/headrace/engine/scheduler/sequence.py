@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from headrace.core.errors import InternalError
 from headrace.core.events import FinishReason, RequestTimes
-from headrace.core.request import Request, TokenSegment
+from headrace.core.request import KVPolicyKind, Request, TokenSegment
 from headrace.engine.memory.block_table import SequenceBlocks
 from headrace.engine.memory.hashing import HashChain
 
@@ -167,6 +167,7 @@ class SequenceGroup:
 
     __slots__ = (
         "first_scheduled",
+        "has_window",
         "is_prompt_computed",
         "mask_ids",
         "max_total",
@@ -200,6 +201,8 @@ class SequenceGroup:
             if params.min_tokens
             else ()
         )
+        self.has_window = request.kv_policy.kind is KVPolicyKind.WINDOW
+        """Its KV policy drops blocks."""
         self.queued_at = now
         # Waiting lowers the number: priority - waited / aging = priority + queued / aging - now / aging.
         # The last term is the same for all, so the order of any two never changes and needs no clock.

@@ -18,6 +18,10 @@ class Trials:
     def __init__(self) -> None:
         self._groups: list[list[Sequence]] = []
 
+    def __bool__(self) -> bool:
+        """Somebody may be in doubt: most engines never need to ask who."""
+        return bool(self._groups)
+
     def current(self) -> list[Sequence]:
         """The group whose turn it is: nothing else runs beside it. Empty when nobody is in doubt."""
         while self._groups:
