@@ -12,7 +12,9 @@ from headrace.api.chat import ChatRequest
 from headrace.api.completions import CompletionRequest
 from headrace.api.decode import convert
 from headrace.api.unsupported import refuse_unsupported
-from headrace.completion.respond import Delta, Responder, TextOptions
+from headrace.completion.choice import TextOptions
+from headrace.completion.delta import Delta
+from headrace.completion.respond import Responder
 from headrace.config.engine import EngineConfig
 from headrace.config.load import build as build_config
 from headrace.config.security import SecurityConfig

@@ -4,7 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.tiny_tokenizers import byte_level_tokenizer
 
-from headrace.completion.respond import Responder, TextOptions
+from headrace.completion.choice import TextOptions
+from headrace.completion.respond import Responder
 from headrace.completion.stop import StopMatcher, StopStrings
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.request import Request, TokenSegment

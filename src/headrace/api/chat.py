@@ -69,6 +69,8 @@ class ChatMessage(Struct, frozen=True, kw_only=True):
     content: str | Annotated[list[ContentPart], Meta(max_length=MAX_PARTS)] | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
+    function_call: FunctionCall | None = None
+    """A call as before there were tools."""
     tool_call_id: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
@@ -92,19 +94,32 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
     """Handed to the chat template."""
 
     tools: list[dict[str, Any]] | None = None
-    """Handed to the chat template when `tool_choice` is absent or none."""
+    """Functions that the model may call; checked by `preprocess.tools.offer`."""
     tool_choice: Any = None
+    """none, auto, required, or an object that names a function."""
+    parallel_tool_calls: bool | None = None
+    """False: at most one call."""
+    functions: list[dict[str, Any]] | None = None
+    """As before there were tools."""
+    function_call: Any = None
+    """none, auto, or an object that names a function."""
+
+    include_reasoning: bool | None = None
+    """False leaves reasoning out of the answer."""
+    max_thinking_tokens: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
+    """Tokens of reasoning after which its end is forced; 0 ends it at once."""
+    thinking_budget: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
+    """The same, as Qwen and SGLang name it; -1 sets no bound."""
+    thinking_token_budget: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
+    """The same, as vLLM names it."""
 
     # Known to other servers, refused here unless harmless: see `api.unsupported`.
-    functions: Any = None
-    function_call: Any = None
     audio: Any = None
     modalities: Any = None
     prediction: Any = None
     web_search_options: Any = None
     documents: Any = None
     echo: Any = None
-    parallel_tool_calls: bool | None = None
 
 
 class TopLogprob(Struct, frozen=True):
@@ -131,12 +146,30 @@ class ChatLogprobs(Struct, frozen=True):
     refusal: None = None
 
 
+class CalledFunction(Struct, frozen=True):
+    """A function and its arguments as JSON text."""
+
+    name: str
+    arguments: str
+
+
+class MadeCall(Struct, frozen=True, kw_only=True):
+    """A call that the assistant makes."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class ResponseMessage(Struct, frozen=True, kw_only=True):
     """What the assistant said."""
 
     role: Literal["assistant"] = "assistant"
     content: str | None
     refusal: str | None = None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[MadeCall] | UnsetType = UNSET
+    function_call: CalledFunction | UnsetType = UNSET
 
 
 class ChatChoice(Struct, frozen=True, kw_only=True):
@@ -162,12 +195,31 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     system_fingerprint: str | None = None
 
 
+class FunctionDelta(Struct, frozen=True, kw_only=True):
+    """What one chunk adds to a call: its name, once, or more of its arguments."""
+
+    name: str | UnsetType = UNSET
+    arguments: str = ""
+
+
+class ToolCallDelta(Struct, frozen=True, kw_only=True):
+    """What one chunk adds to the call with this index; id and type come with the name."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+    function: FunctionDelta
+
+
 class Delta(Struct, frozen=True, kw_only=True):
     """What one chunk adds."""
 
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
     refusal: UnsetType | None = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
+    function_call: FunctionDelta | UnsetType = UNSET
 
 
 class ChunkChoice(Struct, frozen=True, kw_only=True):

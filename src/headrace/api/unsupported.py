@@ -23,10 +23,6 @@ def _text_only(value: Any) -> bool:
     return not value or value == ["text"]
 
 
-def _auto_or_none(value: Any) -> bool:
-    return value in ("none", "auto")
-
-
 def _is_one(value: Any) -> bool:
     return bool(value == 1)
 
@@ -52,8 +48,6 @@ _COMMON: dict[str, Harmless] = {
 }
 _CHAT: dict[str, Harmless] = {
     "best_of": _is_one,
-    "functions": _falsy,
-    "function_call": _auto_or_none,
     "audio": _falsy,
     "modalities": _text_only,
     "prediction": _falsy,
@@ -73,7 +67,6 @@ def refuse_unsupported(request: GenerationFields) -> None:
     _check(request, _COMMON)
     if isinstance(request, ChatRequest):
         _check(request, _CHAT)
-        _check_tools(request)
         _check_parts(request)
     if isinstance(request, CompletionRequest):
         _check(request, _COMPLETION)
@@ -89,19 +82,6 @@ def _check(request: GenerationFields, table: dict[str, Harmless]) -> None:
                 param=field,
                 code="unsupported_parameter",
             )
-
-
-def _check_tools(request: ChatRequest) -> None:
-    # The template may show tools to the model, but calls are not parsed out of the answer.
-    if request.tool_choice in (None, "none"):
-        return
-    if request.tool_choice == "auto" and not request.tools:
-        return
-    raise BadRequestError(
-        "Tool calls are not supported by this server; leave 'tool_choice' out or set it to 'none'.",
-        param="tool_choice",
-        code="unsupported_parameter",
-    )
 
 
 def _check_parts(request: ChatRequest) -> None:

@@ -10,6 +10,12 @@ class PromptTokensDetails(Struct, frozen=True, kw_only=True):
     """Those that came from the prefix cache."""
 
 
+class CompletionTokensDetails(Struct, frozen=True, kw_only=True):
+    """What the completion tokens were spent on."""
+
+    reasoning_tokens: int = 0
+
+
 class Usage(Struct, frozen=True, kw_only=True):
     """Counts of token ids, never of text."""
 
@@ -17,3 +23,5 @@ class Usage(Struct, frozen=True, kw_only=True):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails | UnsetType = UNSET
+    completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET
+    """Where the model reasoned."""

@@ -27,6 +27,44 @@ class MetricsNames(StrEnum):
     """vLLM's names too."""
 
 
+class ToolFormat(StrEnum):
+    """How a model writes calls of tools."""
+
+    AUTO = "auto"
+    """Told from the model's chat template."""
+    NONE = "none"
+    """Calls are not looked for; required and named ones are refused."""
+    HERMES = "hermes"
+    """`<tool_call>{"name": …, "arguments": …}</tool_call>`: Qwen, Hermes, SmolLM3 and many others."""
+    SMOLLM2 = "smollm2"
+    """`<tool_call>[{"name": …, "arguments": …}, …]</tool_call>`."""
+    LLAMA3_JSON = "llama3_json"
+    """`{"name": …, "parameters": …}`."""
+    PYTHONIC = "pythonic"
+    """`[name(key=value), …]`: Llama 3.2 and 4."""
+    MISTRAL = "mistral"
+    """`[TOOL_CALLS][{"name": …, "arguments": …}, …]`."""
+    MISTRAL_ARGS = "mistral_args"
+    """`[TOOL_CALLS]name[ARGS]{…}`: Mistral since v11."""
+    FUNCTIONGEMMA = "functiongemma"
+    """`<start_function_call>call:name{…}<end_function_call>`."""
+    GPT_OSS = "gpt_oss"
+    """The commentary channel of Harmony."""
+
+
+class ReasoningFormat(StrEnum):
+    """How a model marks what it thinks before it answers."""
+
+    AUTO = "auto"
+    """Told from the model's chat template."""
+    NONE = "none"
+    """All text is the answer."""
+    THINK = "think"
+    """`<think>…</think>`: DeepSeek R1, Qwen 3, SmolLM3 and many others."""
+    GPT_OSS = "gpt_oss"
+    """The analysis channel of Harmony."""
+
+
 class ServerConfig(Struct, frozen=True, kw_only=True):
     """One replica's HTTP process."""
 
@@ -68,6 +106,11 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Largest n of one request."""
     long_prompt: LongPrompt = LongPrompt.REJECT
     """reject or truncate prompts that do not fit."""
+    tool_call_parser: ToolFormat = ToolFormat.AUTO
+    """Format of tool calls: auto, none, hermes, smollm2, llama3_json, pythonic, mistral, mistral_args,
+    functiongemma or gpt_oss."""
+    reasoning_parser: ReasoningFormat = ReasoningFormat.AUTO
+    """Format of reasoning before an answer: auto, none, think or gpt_oss."""
     tokenizer_threads: Annotated[int, Meta(ge=1, le=64)] = 2
     """Threads that apply templates and tokenise."""
     drain_timeout: Annotated[float, Meta(ge=0.0, extra={"unit": "seconds"})] = 30.0

@@ -8,7 +8,9 @@ from msgspec import Struct
 
 from headrace.api.problems import ProblemBody
 from headrace.api.usage import Usage
-from headrace.completion.respond import Delta, Outcome, Responder, TextOptions
+from headrace.completion.choice import Outcome, TextOptions
+from headrace.completion.delta import Delta
+from headrace.completion.respond import Responder
 from headrace.core.errors import (
     DeadlineExceededError,
     HeadraceError,

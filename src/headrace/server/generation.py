@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from headrace.api.fields import GenerationFields
 from headrace.api.unsupported import refuse_unsupported
-from headrace.completion.respond import TextOptions
+from headrace.completion.choice import TextOptions
 from headrace.core.errors import BadRequestError
 from headrace.preprocess.prepare import Arrival, Preparer
 from headrace.server.admission import Ticket

@@ -8,12 +8,15 @@ from msgspec import UNSET, Struct, UnsetType
 
 from headrace.api import chat, completions
 from headrace.api.fields import GenerationFields, StreamOptions
-from headrace.api.usage import PromptTokensDetails, Usage
+from headrace.api.usage import CompletionTokensDetails, PromptTokensDetails, Usage
 from headrace.completion.logprobs import chat_logprobs, completion_logprobs
-from headrace.completion.respond import Delta, TokenCounts
+from headrace.completion.delta import Delta
+from headrace.completion.respond import TokenCounts
 from headrace.core.events import FinishReason
 from headrace.core.model_info import ModelInfo
+from headrace.preprocess.reading import Reading
 from headrace.preprocess.tokenizer import Tokenizer
+from headrace.server.messages import MessageStyle
 
 #: OpenAI knows no "ran out of time": the answer was cut by a limit, and `stop_reason` says which. Nor does
 #: it know "error": in a stream it ends the choice, and an error object at the stream's end says why.
@@ -62,11 +65,15 @@ def usage_of(counts: Sequence[TokenCounts]) -> Usage:
     """The sum over the prompts of one HTTP request."""
     prompt = sum(c.prompt for c in counts)
     completion = sum(c.completion for c in counts)
+    reasoning = sum(c.reasoning for c in counts)
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=prompt + completion,
         prompt_tokens_details=PromptTokensDetails(cached_tokens=sum(c.cached for c in counts)),
+        completion_tokens_details=(
+            CompletionTokensDetails(reasoning_tokens=reasoning) if reasoning else UNSET
+        ),
     )
 
 
@@ -87,10 +94,17 @@ class _Reporting:
 class ChatShape:
     """`/v1/chat/completions`: a role first, then content, then a finish with an empty delta."""
 
-    def __init__(self, head: Head, request: GenerationFields, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        head: Head,
+        request: GenerationFields,
+        tokenizer: Tokenizer,
+        reading: Reading = Reading(),  # noqa: B008 - frozen
+    ) -> None:
         self._head = head
         self._reporting = _Reporting(request.stream_options)
         self._tokenizer = tokenizer
+        self._style = MessageStyle.of(reading)
         self._encoder = msgspec.json.Encoder()
 
     def chunks(
@@ -101,16 +115,16 @@ class ChatShape:
         if is_first:
             opening = chat.Delta(role="assistant", content="", refusal=None)
             made.append(chat.ChunkChoice(index=choice, delta=opening))
-        if delta.text or delta.logprobs:
-            content = chat.Delta(content=delta.text)
+        piece = self._style.piece(delta)
+        if piece is not None:
             logprobs = self._logprobs(delta)
-            made.append(chat.ChunkChoice(index=choice, delta=content, logprobs=logprobs))
+            made.append(chat.ChunkChoice(index=choice, delta=piece, logprobs=logprobs))
         if delta.finish is not None:
             made.append(
                 chat.ChunkChoice(
                     index=choice,
                     delta=chat.Delta(),
-                    finish_reason=finish_word(delta.finish),
+                    finish_reason=self._style.finish_word(delta, finish_word(delta.finish)),
                     stop_reason=_stop_reason(delta),
                 )
             )
@@ -125,9 +139,9 @@ class ChatShape:
         made = [
             chat.ChatChoice(
                 index=index,
-                message=chat.ResponseMessage(content=delta.text),
+                message=self._style.whole(delta),
                 logprobs=self._logprobs(delta),
-                finish_reason=finish_word(delta.finish),
+                finish_reason=self._style.finish_word(delta, finish_word(delta.finish)),
                 stop_reason=_stop_reason(delta),
             )
             for index, delta in enumerate(choices)

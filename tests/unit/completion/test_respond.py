@@ -1,7 +1,8 @@
 import pytest
 from tests.support.tiny_tokenizers import byte_level_tokenizer, sentencepiece_tokenizer
 
-from headrace.completion.respond import Responder, TextOptions
+from headrace.completion.choice import TextOptions
+from headrace.completion.respond import Responder
 from headrace.core.errors import EngineDeadError
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.request import Request, TokenSegment

@@ -8,7 +8,7 @@ import pytest
 from tests.support.tiny_tokenizers import byte_level_tokenizer
 
 from headrace.api.completions import CompletionRequest
-from headrace.completion.respond import TextOptions
+from headrace.completion.choice import TextOptions
 from headrace.core.clock import SystemClock
 from headrace.core.errors import InternalError, OverloadedError
 from headrace.core.events import FinishReason, TokenEvent

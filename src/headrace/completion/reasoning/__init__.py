@@ -1,0 +1,1 @@
+"""Reasoning before an answer: one file a format."""
