@@ -1,5 +1,7 @@
 """However an answer is cut, it is read alike; what is no call is said; nothing is lost."""
 
+import itertools
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from tests.support.call_texts import BROKEN, GOOD, NAMES, joined, think_reading,
 from headrace.completion.pieces import CallArguments
 from headrace.completion.reader import AnswerReader
 from headrace.config.server import ReasoningFormat, ToolFormat
-from headrace.preprocess.reading import ReasoningReading, Reading, ToolReading
+from headrace.preprocess.reading import Reading, ReasoningReading, ToolReading
 from headrace.preprocess.tools.frames import FRAMES
 
 FORMATS = [kind for kind in ToolFormat if kind not in (ToolFormat.AUTO, ToolFormat.NONE)]
@@ -33,7 +35,7 @@ def read(reading: Reading, pieces) -> list[tuple[str, str]]:
 
 def cut(text: str, places) -> list[str]:
     edges = [0, *sorted(places), len(text)]
-    return [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [text[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def check_every_cutting(reading: Reading, text: str) -> list[tuple[str, str]]:
@@ -168,4 +170,3 @@ def test_one_call_is_enough_where_one_is_allowed() -> None:
     reader = AnswerReader(tool_reading(ToolFormat.HERMES, max_calls=1))
     assert [reader.is_full for c in call if reader.feed(c) is not None][-2:] == [False, True]
     assert reader.feed(call) == reader.flush() == []
-

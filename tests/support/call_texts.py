@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from headrace.completion.pieces import CallArguments, CallBegun, Piece, Said, Thought
 from headrace.config.server import ReasoningFormat, ToolFormat
-from headrace.preprocess.reading import ReasoningReading, Reading, ToolReading
+from headrace.preprocess.reading import Reading, ReasoningReading, ToolReading
 
 NAMES = ("get_weather", "add", "get", "time.now")
 

@@ -48,10 +48,10 @@ ContentPart = TextPart | RefusalPart | ImagePart | AudioPart | FilePart
 
 
 class FunctionCall(Struct, frozen=True):
-    """The name of a function and its arguments as JSON text."""
+    """The name of a function and its arguments, as JSON text or as the object that it stands for."""
 
     name: str
-    arguments: str = ""
+    arguments: str | dict[str, Any] | None = ""
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):

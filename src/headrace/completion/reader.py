@@ -1,6 +1,7 @@
 """An answer's text → what is said, thought and called: reasoning first, then calls."""
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 from headrace.completion.pieces import Piece, PieceReader, Said, Thought
 from headrace.completion.reasoning.gpt_oss import Harmony
@@ -18,7 +19,7 @@ from headrace.core.errors import InternalError
 from headrace.preprocess.reading import Reading, ToolReading
 from headrace.preprocess.tools.frames import FRAMES
 
-_SYNTAXES: dict[ToolFormat, type[Syntax]] = {
+_SYNTAXES: Final[Mapping[ToolFormat, Callable[[], Syntax]]] = {
     ToolFormat.HERMES: TaggedJson,
     ToolFormat.SMOLLM2: TaggedJson,
     ToolFormat.LLAMA3_JSON: BareJson,

@@ -8,6 +8,22 @@ from msgspec import Meta, Struct
 MAX_LOGPROBS = 20
 
 
+class ThinkingLimit(Struct, frozen=True, kw_only=True):
+    """How long a model may reason: after `max_tokens` tokens of reasoning, its end is forced.
+
+    Reasoning begins with the output, or behind the first `begin_ids` in it, and ends with the first `end_ids`
+    that follow. When it has had `max_tokens` tokens and no end, the next tokens are `forced_ids`, whatever was
+    drawn. A pure function of the output so far: preemption and `prior_output_ids` change nothing.
+    """
+
+    max_tokens: Annotated[int, Meta(ge=0)]
+    begin_ids: tuple[int, ...] = ()
+    end_ids: tuple[int, ...]
+    """At least one."""
+    forced_ids: tuple[int, ...]
+    """At least one; they hold, or are, what ends reasoning."""
+
+
 class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Resolved parameters of one sequence: no field is left for the engine to guess.
 
@@ -43,6 +59,8 @@ class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Token ids that end the output, beside the model's own end-of-sequence ids."""
     ignore_eos: bool = False
     """Do not end at the model's end-of-sequence ids."""
+    thinking: ThinkingLimit | None = None
+    """Bounds reasoning; what is forced has log-probabilities like any other token."""
     logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
     """Report the log-probability of each chosen token and of this many best ones; None reports none.
     They are of the raw distribution: logits before penalties, bias and temperature."""

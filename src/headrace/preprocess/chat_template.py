@@ -8,8 +8,10 @@ how often it goes over the messages is not.
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Final
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
@@ -46,6 +48,9 @@ _RENDER_ERRORS: Final = (
     RecursionError,
     AssertionError,
 )
+#: `tools` as a variable of the template.
+_TOOLS: Final = re.compile(r"\btools\b")
+_PROBE: Final = "x0probe0x"
 _RESERVED: Final = frozenset({"messages", "tools", "raise_exception", "strftime_now", "range"})
 
 
@@ -69,7 +74,29 @@ class ChatTemplate:
         except (TemplateSyntaxError, RecursionError) as error:
             raise ConfigError(f"The chat template cannot be compiled: {error}.") from error
         self._special = {name: text for name, text in special.items() if text is not None}
+        self.source: Final = source
         self.knows_developer: Final = "developer" in source
+        self.knows_tools: Final = _TOOLS.search(source) is not None
+        """It writes out tools that it is given."""
+
+    @cached_property
+    def takes_system(self) -> bool:
+        """It writes out a system message, found by trying."""
+        return _PROBE in self._try([_say("system", _PROBE), _say("user", "?")])
+
+    @cached_property
+    def wants_text_arguments(self) -> bool:
+        """It adds the arguments of calls to text, and does not write them as JSON itself; found by trying."""
+        written = f'{{"{_PROBE}": 1}}'
+        if written.replace(" ", "") in self._try(_calling({_PROBE: 1})).replace(" ", ""):
+            return False
+        return written in self._try(_calling(written))
+
+    def _try(self, messages: list[dict[str, Any]]) -> str:
+        try:
+            return self.render(messages, add_generation_prompt=False)
+        except BadRequestError:
+            return ""
 
     def render(
         self,
@@ -128,6 +155,17 @@ def choose_template(
     """The source to use of those that a model brings; ChatML where it has the tokens and no template."""
     named = (templates.get("tool_use") if with_tools else None) or templates.get("default")
     return named or (CHATML if has_chatml else None)
+
+
+def _say(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def _calling(arguments: Any) -> list[dict[str, Any]]:
+    """A conversation with a call."""
+    function = {"name": "f", "arguments": arguments}
+    call = {"id": "abcdefghi", "type": "function", "function": function}
+    return [_say("user", "?"), {**_say("assistant", ""), "tool_calls": [call]}]
 
 
 class _BoundedRange:

@@ -11,18 +11,22 @@ from msgspec import Struct, structs
 from headrace.api.chat import ChatRequest
 from headrace.api.completions import CompletionRequest, Prompt
 from headrace.api.fields import GenerationFields
-from headrace.config.server import LongPrompt, ServerConfig
+from headrace.config.server import LongPrompt, ServerConfig, ToolFormat
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, PermissionDeniedError, PromptTooLongError
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request, TokenSegment
+from headrace.preprocess.answers import Answer, AnswerPlanner
 from headrace.preprocess.chat_template import ChatTemplate
 from headrace.preprocess.generation_config import SamplingDefaults
 from headrace.preprocess.messages import plain_messages
 from headrace.preprocess.params import Bounds, check_token_ids, draw_random_seed, resolve_params
+from headrace.preprocess.reading import Reading
 from headrace.preprocess.special_text import free_mark
 from headrace.preprocess.templates import ChatTemplates
 from headrace.preprocess.tokenizer import Tokenizer
+from headrace.preprocess.tools.offer import Offer, read_offer
+from headrace.preprocess.tools.plain_prompt import show_tools
 
 #: Tokens at the beginning of a shortened text that may differ from those of the whole one.
 _MARGIN = 256
@@ -38,6 +42,13 @@ class Arrival(Struct, frozen=True, kw_only=True):
     """It came from a peer that proved itself: it may continue an answer and choose a cache salt."""
     tenant: bytes = b""
     """Whose prefix cache it shares: of one length for all tenants, or empty for the one that all share."""
+
+
+class PreparedChat(Struct, frozen=True, kw_only=True):
+    """A chat request for the engine, and how its answer is to be read."""
+
+    request: Request
+    reading: Reading
 
 
 class Preparer:
@@ -60,6 +71,7 @@ class Preparer:
         self._config = config
         self._defaults = defaults
         self._templates = ChatTemplates(tokenizer, chat_template, clock)
+        self._answers = AnswerPlanner(tokenizer, config, self._templates.tool_source)
         self._draw_seed = draw_seed
         ends = tokenizer.facts.eos_token_ids
         self._eos_token_ids = tuple(sorted(n for n in ends if 0 <= n < info.vocab_size))
@@ -69,16 +81,34 @@ class Preparer:
         """The chat template that requests without tools get; empty where there is none."""
         return self._templates.source
 
+    @property
+    def formats(self) -> str:
+        """For the log: how calls and reasoning are read."""
+        answers = self._answers
+        return (
+            f"tool calls are read as {answers.tool_format.value}, "
+            f"reasoning as {answers.reasoning_format.value}"
+        )
+
     def chat(self, request: ChatRequest, arrival: Arrival) -> Request:
         """Raises BadRequestError (PromptTooLongError among them) or PermissionDeniedError."""
+        return self.prepare_chat(request, arrival).request
+
+    def prepare_chat(self, request: ChatRequest, arrival: Arrival) -> PreparedChat:
+        """As `chat`, with what is to be read out of the answer."""
         limit = request.max_completion_tokens or request.max_tokens
-        return self._build(
+        offer = read_offer(request)
+        prompt = self._fit("messages", self._prompt(request, offer), limit)
+        answer = self._answers.plan(request, offer, prompt)
+        built = self._build(
             request,
             arrival,
-            self._fit("messages", self.chat_prompt(request), limit),
+            prompt,
             max_tokens=limit,
             logprobs=_chat_logprobs(request),
+            answer=answer,
         )
+        return PreparedChat(request=built, reading=answer.reading)
 
     def completion(self, request: CompletionRequest, arrival: Arrival) -> tuple[Request, ...]:
         """One `Request` a prompt, in order. The ids of several end in -0, -1, …; errors as for `chat`."""
@@ -110,17 +140,20 @@ class Preparer:
 
         Special tokens in messages are text; only the template's own are special.
         """
-        text, mark = self._render(request)
-        return self._chat_ids(self._shorten("messages", text, mark or ""), mark)
+        return self._prompt(request, read_offer(request))
 
     def chat_ids(self, request: ChatRequest) -> list[int]:
         """All token ids of the rendered conversation, however many there are."""
-        return self._chat_ids(*self._render(request))
+        return self._chat_ids(*self._render(request, read_offer(request)))
 
     def chat_text(self, request: ChatRequest) -> str:
         """The rendered conversation."""
-        text, mark = self._render(request)
+        text, mark = self._render(request, read_offer(request))
         return text.replace(mark, "") if mark else text
+
+    def _prompt(self, request: ChatRequest, offer: Offer | None) -> list[int]:
+        text, mark = self._render(request, offer)
+        return self._chat_ids(self._shorten("messages", text, mark or ""), mark)
 
     def _chat_ids(self, text: str, mark: str | None) -> list[int]:
         if mark is None:
@@ -137,23 +170,25 @@ class Preparer:
             return ids
         return [*self.with_prefix(ids), *self.tokenizer.facts.suffix_ids]
 
-    def _render(self, request: ChatRequest) -> tuple[str, str | None]:
+    def _render(self, request: ChatRequest, offer: Offer | None) -> tuple[str, str | None]:
         """The prompt's text, and the mark in users' special tokens where there are any."""
         try:
-            return self._render_shallow(request)
+            return self._render_shallow(request, offer)
         except RecursionError:
             raise BadRequestError(
                 "'messages', 'tools' or 'chat_template_kwargs' are nested too deeply.",
                 param="messages",
             ) from None
 
-    def _render_shallow(self, request: ChatRequest) -> tuple[str, str | None]:
-        template = self._template_for(request)
+    def _render_shallow(
+        self, request: ChatRequest, offer: Offer | None
+    ) -> tuple[str, str | None]:
+        template = self._template_for(request, offer)
         extra = dict(request.chat_template_kwargs or {})
         if request.reasoning_effort is not None:
             extra["reasoning_effort"] = request.reasoning_effort
-        messages = plain_messages(request.messages, knows_developer=template.knows_developer)
-        values: list[Any] = [messages, request.tools, extra]
+        messages = self._messages(request, offer, template)
+        values: list[Any] = [messages, offer.plain if offer is not None else None, extra]
         mark = None
         special = self.tokenizer.special_tokens
         if special.are_in(values):
@@ -179,9 +214,9 @@ class Preparer:
         )
         return text, mark
 
-    def _template_for(self, request: ChatRequest) -> ChatTemplate:
+    def _template_for(self, request: ChatRequest, offer: Offer | None) -> ChatTemplate:
         if not request.chat_template:
-            return self._templates.find(with_tools=bool(request.tools))
+            return self._templates.find(with_tools=offer is not None)
         if not self._config.security.trust_request_chat_template:
             raise BadRequestError(
                 "'chat_template' is not taken from requests here; the operator may allow it with "
@@ -190,6 +225,25 @@ class Preparer:
                 code="untrusted_template",
             )
         return self._templates.of_request(request.chat_template)
+
+    def _messages(
+        self, request: ChatRequest, offer: Offer | None, template: ChatTemplate
+    ) -> list[dict[str, Any]]:
+        """The messages as this template can write them."""
+        has_calls = any(
+            message.tool_calls or message.function_call or message.role in ("tool", "function")
+            for message in request.messages
+        )
+        messages = plain_messages(
+            request.messages,
+            knows_developer=template.knows_developer,
+            text_arguments=has_calls and template.wants_text_arguments,
+        )
+        kind = self._answers.tool_format
+        if template.knows_tools or kind is ToolFormat.NONE or (offer is None and not has_calls):
+            return messages
+        needs_system = offer is not None and template.takes_system
+        return show_tools(messages, offer, kind, takes_system=needs_system)
 
     def _shorten(self, name: str, text: str, mark: str = "") -> str:
         """A text that is worth tokenising: the end of one that is too long for certain, or an error.
@@ -251,6 +305,7 @@ class Preparer:
         *,
         max_tokens: int | None,
         logprobs: int | None,
+        answer: Answer = Answer(),  # noqa: B008 - frozen
     ) -> Request:
         self._check_trust(fields, arrival)
         n = fields.n or 1
@@ -268,6 +323,8 @@ class Preparer:
             logprobs=logprobs,
             draw_seed=self._draw_seed,
         )
+        if answer.thinking is not None:
+            params = structs.replace(params, thinking=answer.thinking)
         prior = fields.prior_output_ids or []
         self._check_prior(fields, prior, n, params.max_tokens)
         return Request(
@@ -279,6 +336,9 @@ class Preparer:
             priority=fields.priority or 0,
             prior_output_ids=prior,
             cache_salt=arrival.tenant + (fields.cache_salt or "").encode(),
+
+            grammar=answer.grammar,
+            cache_salt=(fields.cache_salt or "").encode(),
             arrival_time=arrival.time,
             deadline=arrival.time + self._config.request_timeout,
             max_queue_time=self._config.max_queue_time,

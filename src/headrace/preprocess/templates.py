@@ -33,6 +33,12 @@ class ChatTemplates:
             self._plain if sources[0] == sources[1] else self._try_compile(sources[1])
         )
 
+    @property
+    def tool_source(self) -> str:
+        """Of the template that tools are shown with; empty where there is none."""
+        found = self._with_tools
+        return found.source if isinstance(found, ChatTemplate) else ""
+
     def find(self, *, with_tools: bool) -> ChatTemplate:
         """Raises BadRequestError where the model cannot chat."""
         found = self._with_tools if with_tools else self._plain

@@ -8,6 +8,7 @@ from headrace.api.unsupported import refuse_unsupported
 from headrace.completion.choice import TextOptions
 from headrace.core.errors import BadRequestError
 from headrace.preprocess.prepare import Arrival, Preparer
+from headrace.preprocess.reading import Reading
 from headrace.server.admission import Ticket
 from headrace.server.asgi import App, Receive, Scope, Send
 from headrace.server.auth import is_trusted_peer
@@ -94,9 +95,15 @@ def head_of(call: Call, request: GenerationFields, preparer: Preparer, arrival: 
     )
 
 
-def text_options(request: GenerationFields, *, stands_alone: bool) -> TextOptions:
+def text_options(
+    request: GenerationFields,
+    *,
+    stands_alone: bool,
+    reading: Reading = Reading(),  # noqa: B008 - frozen
+) -> TextOptions:
     """How the tokens of the answer become text."""
     return TextOptions(
+        reading=reading,
         include_stop=bool(request.include_stop_str_in_output),
         skip_special=request.skip_special_tokens is not False,
         strips_space=stands_alone,

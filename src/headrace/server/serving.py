@@ -147,6 +147,8 @@ class Serving:
         self._replica.bind(self._model, self._text.preparer(info))
         for line in info.lines:
             log.info("%s", line)
+        if self._model.preparer is not None:
+            log.info("%s", self._model.preparer.formats)
         log.info(
             "%s", ready_line(info, phases, url_of(sock, is_tls=self._http.config.ssl is not None))
         )

@@ -9,8 +9,8 @@ from msgspec import UNSET, Struct, UnsetType
 from headrace.api import chat, completions
 from headrace.api.fields import GenerationFields, StreamOptions
 from headrace.api.usage import CompletionTokensDetails, PromptTokensDetails, Usage
-from headrace.completion.logprobs import chat_logprobs, completion_logprobs
 from headrace.completion.delta import Delta
+from headrace.completion.logprobs import chat_logprobs, completion_logprobs
 from headrace.completion.respond import TokenCounts
 from headrace.core.events import FinishReason
 from headrace.core.model_info import ModelInfo

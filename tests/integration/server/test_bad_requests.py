@@ -53,8 +53,9 @@ def error_of(response):
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
-        ({"tools": [{"type": "function"}], "tool_choice": "auto"}, "tool_choice"),
-        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"tools": [{"type": "function"}], "tool_choice": "auto"}, "tools[0].function"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"functions": [{"name": "a b"}]}, "functions[0].name"),
         ({"use_beam_search": True}, "use_beam_search"),
     ],
 )

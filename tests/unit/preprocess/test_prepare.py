@@ -255,7 +255,7 @@ def test_templates_see_messages_as_they_expect_them():
             {"role": "tool", "content": None, "tool_call_id": "c"},
             {"role": "assistant", "refusal": "no"},
         ],
-        "tools": [{"type": "function"}],
+        "tools": [{"type": "function", "function": {"name": "f"}}],
         "reasoning_effort": "low",
     }  # fmt: skip
     prepare = preparer(chat_template=template, info=model_info(max_context=1000))
@@ -267,9 +267,9 @@ def test_templates_see_messages_as_they_expect_them():
         '{"name": "f", "arguments": {"q": [1, "é"]}}, "id": "c"}]}, '
         '{"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": '
         '{"name": "g", "arguments": "not json"}}]}, '
-        '{"role": "tool", "content": "", "tool_call_id": "c"}, '
+        '{"role": "tool", "content": "", "tool_call_id": "c", "name": "f"}, '
         '{"role": "assistant", "content": "no"}]'
-        '[{"type": "function"}]low'
+        '[{"type": "function", "function": {"name": "f"}}]low'
     )
 
 
@@ -281,7 +281,7 @@ def test_a_template_that_knows_developers_sees_them():
 
 def test_tools_choose_the_tool_template():
     prepare = preparer(byte_level_tokenizer(tokenizer__chat_template__tool_use="tools!"))
-    plain, with_tools = chat("a"), chat("a", tools=[{"type": "function"}])
+    plain, with_tools = chat("a"), chat("a", tools=[{"function": {"name": "f"}}])
     assert "tools!" not in prepare.tokenizer.decode(ids_of(prepare.chat(plain, ARRIVAL)))
     assert prepare.tokenizer.decode(ids_of(prepare.chat(with_tools, ARRIVAL))) == "tools!"
 

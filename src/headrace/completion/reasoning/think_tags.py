@@ -86,7 +86,10 @@ class ThinkTags:
             # Nor is white space certain: it may be the last before the tag.
             held = held_length(self._buffer, (CLOSE,))
             held = len(self._buffer) - len(self._buffer[: len(self._buffer) - held].rstrip())
-            thought, rest = self._buffer[: len(self._buffer) - held], self._buffer[-held or len(self._buffer) :]
+            thought, rest = (
+                self._buffer[: len(self._buffer) - held],
+                self._buffer[-held or len(self._buffer) :],
+            )
         thought = thought.rstrip()
         if thought:
             pieces.append(Thought(thought))

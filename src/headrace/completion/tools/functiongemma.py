@@ -90,7 +90,11 @@ def _value(cursor: Cursor) -> Any:
         return _pairs(cursor)
     if cursor.at("["):
         return _items(cursor)
-    return read_value(cursor) if cursor.text.startswith(('"', "'"), cursor.place) else read_plain(cursor)
+    return (
+        read_value(cursor)
+        if cursor.text.startswith(('"', "'"), cursor.place)
+        else read_plain(cursor)
+    )
 
 
 def _items(cursor: Cursor) -> list[Any]:

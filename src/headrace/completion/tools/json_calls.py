@@ -12,6 +12,8 @@ from headrace.completion.tools.syntax import MAX_DEPTH, Call
 #: Outside strings: brackets, the quote, and whatever JSON does not have there.
 _OUTSIDE: Final = re.compile(r'["{}\[\]]|[^\s0-9A-Za-z{}\[\]:,."+\-]')
 _INSIDE: Final = re.compile(r'["\\]')
+#: How brackets change the depth; whatever else is found outside strings is too deep at once.
+_LEVELS: Final = {"{": 1, "[": 1, "}": -1, "]": -1}
 _NAMES: Final = ("name", "function")
 _ARGUMENTS: Final = ("arguments", "parameters")
 
@@ -37,43 +39,35 @@ class JsonSpan:
             match = (_INSIDE if self._in_string else _OUTSIDE).search(text, self.place)
             if match is None:
                 self.place = len(text)
-                return None
-            found = match[0]
-            if found == "\\" and match.end() == len(text):
-                self.place = match.start()  # what it escapes is not here yet
-                return None
-            self.place = match.end() + (found == "\\")
-            if self._in_string:
-                self._in_string = found != '"'
-            elif self._step(found):
-                return self.place
-            if self.is_broken:
-                self.place = match.start()
+                break
+            found, end = match[0], match.end()
+            if found == "\\":
+                if end == len(text):
+                    self.place = match.start()  # what it escapes is not here yet
+                    break
+                end += 1
+            elif found == '"':
+                self._in_string = not self._in_string
+            else:
+                self._depth += _LEVELS.get(found, MAX_DEPTH)
+                if self._depth == 0:
+                    self.place = end
+                    return end
+                if self._depth > MAX_DEPTH:
+                    self.is_broken, end = True, match.start()
+            self.place = end
         return None
-
-    def _step(self, found: str) -> bool:
-        """Take in a character outside strings; whether it is the last one."""
-        if found == '"':
-            self._in_string = True
-        elif found in "{[":
-            self._depth += 1
-            self.is_broken = self._depth > MAX_DEPTH
-        elif found in "}]":
-            self._depth -= 1
-            return self._depth == 0
-        else:
-            self.is_broken = True
-        return False
 
 
 def read_calls(text: str, names: Container[str]) -> tuple[Call, ...] | None:
     """The calls of an object, or of a list of them that is not empty; None where it is anything else."""
     try:
-        kind = list[dict[str, Raw]] if text.startswith("[") else dict[str, Raw]
-        value = msgspec.json.decode(text, type=kind)
+        if text.startswith("["):
+            items = msgspec.json.decode(text, type=list[dict[str, Raw]])
+        else:
+            items = [msgspec.json.decode(text, type=dict[str, Raw])]
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return None
-    items = value if isinstance(value, list) else [value]
     calls = [_read_call(item, names) for item in items]
     good = tuple(call for call in calls if call is not None)
     return good if good and len(good) == len(calls) else None

@@ -123,5 +123,3 @@ def _read_call(cursor: Cursor, names: Container[str]) -> Call:
             cursor.need(")")
             break
     return Call(name, msgspec.json.encode(arguments).decode())
-
-

@@ -44,12 +44,20 @@ class Block(Protocol):
 class Syntax(Protocol):
     """One format."""
 
-    marks: tuple[str, ...]
-    """Each begins a block, anywhere in the text."""
-    bare: str
-    """Characters that begin a block where nothing, or only calls, came before."""
-    separators: str
-    """Characters between two calls that are neither text nor white space."""
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Each begins a block, anywhere in the text."""
+        ...
+
+    @property
+    def bare(self) -> str:
+        """Characters that begin a block where nothing, or only calls, came before."""
+        ...
+
+    @property
+    def separators(self) -> str:
+        """Characters between two calls that are neither text nor white space."""
+        ...
 
     def block(self, names: Container[str]) -> Block:
         """A new block; a call of a tool that is not in `names` is none."""

@@ -31,11 +31,13 @@ async def prepare(call: Call) -> tuple[ServedModel, Plan]:
     model = call.replica.find(wire.model)
     preparer = preparer_of(model)
     arrival = call.arrival("chatcmpl")
-    request = await call.replica.workers.run(len(call.body), preparer.chat, wire, arrival)
+    prepared = await call.replica.workers.run(len(call.body), preparer.prepare_chat, wire, arrival)
+    reading = prepared.reading
+    head = head_of(call, wire, preparer, arrival)
     plan = Plan(
-        requests=(request,),
-        shape=ChatShape(head_of(call, wire, preparer, arrival), wire, preparer.tokenizer),
-        options=text_options(wire, stands_alone=not wire.continue_final_message),
+        requests=(prepared.request,),
+        shape=ChatShape(head, wire, preparer.tokenizer, reading),
+        options=text_options(wire, stands_alone=not wire.continue_final_message, reading=reading),
         is_stream=bool(wire.stream),
         is_peer=call.is_peer,
     )
