@@ -336,9 +336,7 @@ class Preparer:
             priority=fields.priority or 0,
             prior_output_ids=prior,
             cache_salt=arrival.tenant + (fields.cache_salt or "").encode(),
-
             grammar=answer.grammar,
-            cache_salt=(fields.cache_salt or "").encode(),
             arrival_time=arrival.time,
             deadline=arrival.time + self._config.request_timeout,
             max_queue_time=self._config.max_queue_time,
