@@ -180,9 +180,7 @@ class Preparer:
                 param="messages",
             ) from None
 
-    def _render_shallow(
-        self, request: ChatRequest, offer: Offer | None
-    ) -> tuple[str, str | None]:
+    def _render_shallow(self, request: ChatRequest, offer: Offer | None) -> tuple[str, str | None]:
         template = self._template_for(request, offer)
         extra = dict(request.chat_template_kwargs or {})
         if request.reasoning_effort is not None:
