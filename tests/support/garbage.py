@@ -25,6 +25,11 @@ _NAMES = [
 ]  # fmt: skip
 
 
+def odd_value(rng: random.Random) -> Any:
+    """A value that few fields expect."""
+    return rng.choice(_ODD)
+
+
 def garbage(rng: random.Random) -> bytes:
     """JSON with one or more odd values, broken JSON, or noise."""
     body = json.loads(json.dumps(rng.choice(_VALID)))

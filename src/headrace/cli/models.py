@@ -9,12 +9,18 @@ from headrace.cli.flags import Parser
 from headrace.config.units import format_size
 from headrace.core.errors import ConfigError
 
-ACTIONS = ("list", "pull", "remove", "verify")
+ACTIONS = {
+    "list": "List the models in the cache, and the short names that are not fetched yet.",
+    "pull": "Fetch models into the cache and check their digests; one that is there stays. Prints their paths.",
+    "remove": "Delete models from the cache, and say how much space is free again.",
+    "verify": "Compare every byte of models in the cache with the digests taken when they were fetched. "
+    "The exit status is 1 if one is damaged.",
+}
 
 
 def main(argv: Sequence[str]) -> int:
     """List, fetch, delete or check models. 1 if a checked model is damaged."""
-    parser = make_parser()
+    parser = make_parser(argv)
     arguments = parser.parse(argv)
     action = arguments["action"]
     names = arguments.get("names", [])
@@ -25,16 +31,18 @@ def main(argv: Sequence[str]) -> int:
     return max([_ACT[action](name) for name in names])
 
 
-def make_parser() -> Parser:
-    """The parser of `headrace models`."""
-    parser = Parser("headrace models", "List, fetch, remove and check models.", "[ACTION] [NAME …]")
+def make_parser(argv: Sequence[str] = ()) -> Parser:
+    """The parser of `headrace models`; its help is that of the action in `argv`, if there is one."""
+    action = next((word for word in argv if word in ACTIONS), None)
+    text = ACTIONS[action] if action else "List, fetch, remove and check models."
+    parser = Parser("headrace models", text, f"{action or '[ACTION]'} [NAME …]")
     parser.add_argument(
         "action",
         metavar="ACTION",
         nargs="?",
         default="list",
         choices=ACTIONS,
-        help="list (default), pull, remove, or verify: compare every byte with the digests",
+        help="list (default), pull, remove or verify; `headrace models ACTION --help` says what each does",
     )
     parser.add_argument(
         "names",

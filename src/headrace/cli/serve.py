@@ -36,7 +36,10 @@ def load_config(arguments: dict[str, Any]) -> Loaded[ServeConfig]:
         if flag != model:
             raise ConfigError(f"Two models are named: '{model}' and --model '{flag}'.")
         values["engine.model.model"] = model
-    return load(ServeConfig, file=arguments.get("config_file"), flags=values)
+    loaded = load(ServeConfig, file=arguments.get("config_file"), flags=values)
+    for warning in loaded.warnings:
+        print(f"headrace: warning: {warning}", file=sys.stderr)
+    return loaded
 
 
 def make_parser(

@@ -1,7 +1,7 @@
 """File < environment < flags → a config, each value remembering where it came from."""
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +15,8 @@ from headrace.core.errors import ConfigError
 
 PREFIX = "HEADRACE_"
 FILE_VARIABLE = "HEADRACE_CONFIG"
+#: Variables that are read elsewhere than through a config.
+_OTHERS = frozenset({FILE_VARIABLE, "HEADRACE_CACHE", "HEADRACE_ISA"})
 
 ConfigT = TypeVar("ConfigT", bound=Struct)
 
@@ -25,6 +27,8 @@ class Loaded(Struct, Generic[ConfigT], frozen=True, kw_only=True):
     config: ConfigT
     origins: Mapping[str, str]
     """By dotted path: "default", "file x.toml", "environment HEADRACE_PORT", "flag --port"."""
+    warnings: tuple[str, ...] = ()
+    """Sentences for the operator."""
 
 
 def load(
@@ -55,7 +59,12 @@ def load(
         for path, value, origin in layer:
             values[path] = value
             origins[path] = origin
-    return Loaded(config=_build(root, "", values), origins=origins)
+    warnings = tuple(
+        f"{variable} is no setting and is ignored."
+        for variable in sorted(environment)
+        if _is_foreign(variable, {field.variable for field in fields})
+    )
+    return Loaded(config=_build(root, "", values), origins=origins, warnings=warnings)
 
 
 def build(root: type[ConfigT], **values: Any) -> ConfigT:
@@ -118,6 +127,12 @@ def _from_environment(
             continue
         origin = f"environment {variable}"
         yield field.path, from_text(field, text, origin), origin
+
+
+def _is_foreign(variable: str, known: Collection[str]) -> bool:
+    """It has our prefix, and nobody here reads it."""
+    is_of_kubernetes = variable.startswith((PREFIX + "PORT_", PREFIX + "SERVICE_"))
+    return not (is_of_kubernetes or variable in known or variable in _OTHERS)
 
 
 def _refuse_typo(variable: str, known: Mapping[str, ConfigField]) -> None:

@@ -59,6 +59,6 @@ def _construct(wanted: type, value: Any) -> Any:
 
 
 def _refusal(field: ConfigField, value: Any, origin: str) -> ConfigError:
-    text = str(value)
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     shown = text if len(text) <= 60 else text[:60] + "…"
     return ConfigError(f"{field.attribute} from {origin} must be {field.expected}, not '{shown}'.")

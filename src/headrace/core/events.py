@@ -14,6 +14,8 @@ class FinishReason(StrEnum):
     """max_tokens, or the context is full."""
     TIMEOUT = "timeout"
     """The request's deadline passed."""
+    SHUTDOWN = "shutdown"
+    """The server ends, and its patience with what ran is over."""
     CANCELLED = "cancelled"
     """The client went away, or cancelled by id."""
     ERROR = "error"

@@ -1,5 +1,6 @@
 """The composition root: the only module that knows every concrete class of the engine."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,9 @@ from headrace.engine.executor.sizing import GroupCost, Sizing, SizingFacts, size
 from headrace.engine.memory.hashing import RootKey
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.scheduler import Scheduler
+from headrace.kernels import topology
 from headrace.kernels.dispatch import create_backend
 from headrace.kernels.ops import Backend
-from headrace.kernels.topology import available_memory
 from headrace.kernels.values import DType, KVLayout, StepLimits
 from headrace.modeling.decoder import Decoder
 from headrace.modeling.identity import kv_identity
@@ -27,6 +28,8 @@ from headrace.modeling.spec import ModelSpec
 from headrace.modeling.weights.checkpoint import Checkpoint, open_checkpoint
 from headrace.modeling.weights.load import LoadedWeights, load_parameters
 from headrace.modeling.weights.sources import SHORT_NAMES, resolve
+
+log = logging.getLogger("headrace.engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ def build_engine(
     backend = create_backend(
         config.executor.backend, isa=config.executor.isa, threads=config.executor.threads
     )
+    _warn_of_threads(backend.num_threads)
     phases.begin("weights")
     model = _load(config.model, path, backend)
     phases.begin("memory")
@@ -157,7 +161,8 @@ def _size(config: EngineConfig, model: _Model, spec: ModelSpec) -> Sizing:
     )
     facts = SizingFacts(
         # Weights in memory of ours are taken already; mapped ones lie in the page cache, which is free.
-        available_bytes=available_memory() + (0 if weights.is_mapped else weights.num_bytes),
+        available_bytes=topology.available_memory()
+        + (0 if weights.is_mapped else weights.num_bytes),
         weight_bytes=weights.num_bytes,
         groups=groups,
         block_size=memory.block_size,
@@ -250,6 +255,16 @@ def _info(
             sizing.explanation,
         ),
     )
+
+
+def _warn_of_threads(num_threads: int) -> None:
+    num_cpus = topology.detect().num_cpus
+    if num_threads > num_cpus:
+        log.warning(
+            "%d threads share %d CPUs and wait for each other; fewer are faster (--threads)",
+            num_threads,
+            num_cpus,
+        )
 
 
 def _layout(memory: MemoryConfig, spec: ModelSpec, num_blocks: tuple[int, ...]) -> KVLayout:

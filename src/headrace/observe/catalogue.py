@@ -62,7 +62,7 @@ REQUESTS_STARTED = Metric(
 )  # fmt: skip
 REQUESTS_FINISHED = Metric(
     "headrace_requests_finished_total", Kind.COUNTER, "sequences",
-    "Sequences that ended, by reason: stop, length, timeout, cancelled, error.",
+    "Sequences that ended, by reason: stop, length, timeout, shutdown, cancelled, error.",
     ("reason",), vllm=("vllm:request_success_total",),
 )  # fmt: skip
 REQUESTS_REJECTED = Metric(

@@ -11,7 +11,7 @@ from headrace.observe.metrics import LabelValues, Metrics
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 #: vLLM's words for why a request ended.
-_VLLM_REASONS = {"cancelled": "abort", "timeout": "abort"}
+_VLLM_REASONS = {"cancelled": "abort", "timeout": "abort", "shutdown": "abort"}
 Labels = tuple[tuple[str, str], ...]
 
 

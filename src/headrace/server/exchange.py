@@ -236,9 +236,11 @@ class Exchange:
         error = self._error_of(delta)
         if error is not None:
             raise error
-        if delta.finish is FinishReason.TIMEOUT and not sequence.recorder.num_tokens:
-            if self._replica.is_draining:
-                raise UnavailableError("The server is shutting down; send the request elsewhere.")
+        if sequence.recorder.num_tokens:
+            return
+        if delta.finish is FinishReason.SHUTDOWN:
+            raise UnavailableError("The server is shutting down; send the request elsewhere.")
+        if delta.finish is FinishReason.TIMEOUT:
             raise DeadlineExceededError("The request's time ran out before its first token.")
 
     def _headers(self) -> dict[str, str]:

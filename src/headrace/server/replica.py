@@ -180,18 +180,23 @@ class Replica:
         """Take nothing new, let what runs finish; after `patience` seconds, end it properly."""
         self.is_draining = True
         if self.admission.num_open:
-            log.info("Draining %d requests, for at most %.0f s", self.admission.num_open, patience)
+            log.info("Draining %s, for at most %.0f s", counted(self.admission.num_open), patience)
         if not await self.admission.wait_empty(patience):
-            log.warning("%d requests are cut short", self.admission.num_open)
+            log.warning("Cutting %s short", counted(self.admission.num_open))
             self.end_open()
 
     def end_open(self) -> None:
         """Every open answer gets its end now."""
         self.is_draining = True
         for model in self.models.values():
-            model.client.finish_open(FinishReason.TIMEOUT)
+            model.client.finish_open(FinishReason.SHUTDOWN)
 
     async def close(self) -> None:
         """Stop the engines."""
         await asyncio.gather(*(model.client.close() for model in self.models.values()))
         self.workers.close()
+
+
+def counted(num_requests: int) -> str:
+    """A number of requests, as one says it."""
+    return "1 request" if num_requests == 1 else f"{num_requests} requests"

@@ -24,6 +24,7 @@ _FINISH = {
     FinishReason.STOP: "stop",
     FinishReason.LENGTH: "length",
     FinishReason.TIMEOUT: "length",
+    FinishReason.SHUTDOWN: "length",
     FinishReason.ERROR: "error",
     FinishReason.CANCELLED: "error",
 }
@@ -235,6 +236,6 @@ def finish_word(finish: FinishReason | None) -> str:
 
 
 def _stop_reason(delta: Delta) -> int | str | UnsetType | None:
-    if delta.finish is FinishReason.TIMEOUT:
-        return "timeout"
+    if delta.finish in (FinishReason.TIMEOUT, FinishReason.SHUTDOWN):
+        return delta.finish.value
     return UNSET if delta.stop_reason is None else delta.stop_reason

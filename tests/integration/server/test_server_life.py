@@ -101,7 +101,7 @@ def test_what_does_not_finish_in_time_gets_a_proper_end(tmp_path):
         lines = stream.join().lines
         assert lines[-1] == "data: [DONE]"
         assert json.loads(lines[-2][6:])["choices"][0]["finish_reason"] == "length"
-        assert json.loads(lines[-2][6:])["choices"][0]["stop_reason"] == "timeout"
+        assert json.loads(lines[-2][6:])["choices"][0]["stop_reason"] == "shutdown"
         assert whole.join().response.status_code == 200
         assert server.wait() == 0
 

@@ -80,3 +80,27 @@ def test_wrong_command_lines_are_one_sentence(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "word"),
+    [("list", "short names"), ("pull", "Fetch"), ("remove", "Delete"), ("verify", "damaged")],
+)
+def test_the_help_of_each_action_on_models_is_its_own(
+    capsys: pytest.CaptureFixture[str], action: str, word: str
+) -> None:
+    with pytest.raises(SystemExit):
+        status_of("models", action, "--help")
+    assert word in capsys.readouterr().out
+
+
+def test_keys_in_flags_and_unknown_variables_are_warned_of(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_UNHEARD_OF", "1")
+    assert status_of("serve", "/nowhere.gguf", "--api-keys", "sk-hidden,sk-hidden") == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert "HEADRACE_UNHEARD_OF is no setting" in lines[0]
+    assert "use HEADRACE_API_KEYS instead" in lines[1]
+    assert "repeats the key" in lines[2]
+    assert "sk-hidden" not in "".join(lines)

@@ -148,7 +148,13 @@ def test_units_work_in_files(tmp_path: Path) -> None:
 def test_misspelt_variables_are_errors_and_foreign_ones_are_not() -> None:
     with pytest.raises(ConfigError, match="did you mean HEADRACE_MAX_NUM_SEQS"):
         load(ServeConfig, environment={"HEADRACE_MAX_NUM_SEQ": "1"})
-    load(ServeConfig, environment={"HEADRACE_CACHE": "/x", "HEADRACE_SOMETHING_ELSE": "1"})
+    others = {
+        "HEADRACE_CACHE": "/x",
+        "HEADRACE_SOMETHING_ELSE": "1",
+        "HEADRACE_SERVICE_PORT_X": "1",
+    }
+    (warning,) = load(ServeConfig, environment=others).warnings
+    assert warning.startswith("HEADRACE_SOMETHING_ELSE is no setting")
 
 
 def test_kubernetes_service_variables_are_not_ours() -> None:

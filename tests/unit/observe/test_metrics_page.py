@@ -91,6 +91,7 @@ def recorded():
     engine.record(stats, [step])
     metrics.add(catalogue.REQUESTS_REJECTED, ("queue",))
     metrics.add(catalogue.HTTP_REQUESTS, ("/v1/models", "GET", "200"))
+    metrics.add(catalogue.KEY_REQUESTS, ("alice",))
     metrics.histogram(catalogue.HTTP_DURATION, ("/v1/models",)).observe(0.01)
     metrics.set(catalogue.BUILD, ("1",), 1.0)
     metrics.set(catalogue.PROCESS_START, (), 1.0)
