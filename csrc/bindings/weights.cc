@@ -29,7 +29,8 @@ std::shared_ptr<Weight> make_weight(WeightFormat format, int64_t num_outputs, in
       header.magic == kWeightMagic && header.format == static_cast<uint8_t>(format) &&
       header.has_mins == static_cast<uint8_t>(has_mins) && header.offset == offset &&
       header.num_outputs == num_outputs && header.num_inputs == num_inputs &&
-      header.exponent >= -126 && header.exponent <= 126 && offset >= 0 && offset <= 128;
+      header.exponent >= -126 && header.exponent <= 126 && offset >= 0 && offset <= 128 &&
+      !(has_mins && offset != 0);
   if (!matches)
     throw std::invalid_argument("A packed weight has a header that does not belong to it.");
   const PackedWeight packed{reinterpret_cast<const std::byte*>(data.data()),

@@ -108,26 +108,23 @@ HR_INLINE void dot_wide(const Load& load, const Codes (&x)[MR], __m256i (&dot)[M
 
 // Both halves of a panel: `half` computes one from its first code.
 template <int MR, typename Half>
-HR_INLINE void dot_halves(const std::byte* codes, const int32_t (&start)[MR], IntVec (&dot)[MR],
-                          const Half& half) {
+HR_INLINE void dot_halves(const std::byte* codes, IntVec (&dot)[MR], const Half& half) {
   __m256i part[MR];
   half(codes, part);
 #pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) dot[m].lo = _mm256_add_epi32(_mm256_set1_epi32(start[m]), part[m]);
+  for (int m = 0; m < MR; ++m) dot[m].lo = _mm256_add_epi32(dot[m].lo, part[m]);
   forget_loads();
   half(codes + 32, part);
 #pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) dot[m].hi = _mm256_add_epi32(_mm256_set1_epi32(start[m]), part[m]);
+  for (int m = 0; m < MR; ++m) dot[m].hi = _mm256_add_epi32(dot[m].hi, part[m]);
 }
 
-// dot[m] = start[m] + the sum over 32 inputs of weight * x; `codes` is 256 bytes, low nibbles the
+// dot[m] += the sum over 32 inputs of weight * x; `codes` is 256 bytes, low nibbles the
 // even quads.
 template <const CodeTable& kTable, int MR>
-HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
-                      IntVec (&dot)[MR]) {
+HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
   dot_halves<MR>(
-      codes, start, dot,
-      [&](const std::byte* from, __m256i(&part)[MR]) __attribute__((always_inline)) {
+      codes, dot, [&](const std::byte* from, __m256i(&part)[MR]) __attribute__((always_inline)) {
         if constexpr (is_narrow(kTable)) {
           dot_narrow<kTable, MR>(from, x, part);
         } else {
@@ -143,15 +140,13 @@ HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_
 
 // As dot_w4 for 8-bit codes, over the quads [kFirst, kFirst + kQuads).
 template <int kFirst, int kQuads, int MR>
-HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
-                      IntVec (&dot)[MR]) {
-  dot_halves<MR>(codes, start, dot,
-                 [&](const std::byte* from, __m256i(&part)[MR]) __attribute__((always_inline)) {
-                   dot_wide<kFirst, kQuads, MR>(
-                       [&](int quad)
-                           __attribute__((always_inline)) { return load_codes(from + 64 * quad); },
-                       x, part);
-                 });
+HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
+  dot_halves<MR>(
+      codes, dot, [&](const std::byte* from, __m256i(&part)[MR]) __attribute__((always_inline)) {
+        dot_wide<kFirst, kQuads, MR>(
+            [&](int quad) __attribute__((always_inline)) { return load_codes(from + 64 * quad); },
+            x, part);
+      });
 }
 
 }  // namespace headrace::HR_ISA

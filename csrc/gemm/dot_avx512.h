@@ -31,13 +31,10 @@ HR_INLINE __m512i unpack_low(__m512i line) {
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes);
 }
 
-// dot[m] = start[m] + the sum over 32 inputs of weight * x; `codes` is 256 bytes, low nibbles the
+// dot[m] += the sum over 32 inputs of weight * x; `codes` is 256 bytes, low nibbles the
 // even quads.
 template <const CodeTable& kTable, int MR>
-HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
-                      IntVec (&dot)[MR]) {
-#pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) dot[m] = splat_int(start[m]);
+HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     const __m512i line = _mm512_load_si512(codes + 64 * i);
@@ -53,10 +50,7 @@ HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_
 
 // The same for 8-bit codes, over the quads [kFirst, kFirst + kQuads).
 template <int kFirst, int kQuads, int MR>
-HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
-                      IntVec (&dot)[MR]) {
-#pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) dot[m] = splat_int(start[m]);
+HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
 #pragma GCC unroll 8
   for (int quad = kFirst; quad < kFirst + kQuads; ++quad) {
     const __m512i weight = _mm512_load_si512(codes + 64 * quad);

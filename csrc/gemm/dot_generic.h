@@ -74,8 +74,7 @@ HR_INLINE UShort8 look_up(const std::byte* p, int shift) {
 
 // Weights of four bits, which need no table.
 template <int MR>
-HR_INLINE void dot_narrow(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
-                          IntVec (&dot)[MR]) {
+HR_INLINE void dot_narrow(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
 #pragma GCC unroll 1
   for (int m = 0; m < MR; ++m) {
     Short8 sum[4] = {};
@@ -89,14 +88,13 @@ HR_INLINE void dot_narrow(const std::byte* codes, const Codes (&x)[MR], const in
       }
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) dot[m].v[i] = add_pairs(sum[i]) + start[m];
+    for (int i = 0; i < 4; ++i) dot[m].v[i] += add_pairs(sum[i]);
   }
 }
 
 // Weights of eight bits: part i of the quads [kFirst, kFirst + kQuads) is what `load` gives.
 template <int kFirst, int kQuads, int MR, typename Load>
-HR_INLINE void dot_wide(const Load& load, const Codes (&x)[MR], const int32_t (&start)[MR],
-                        IntVec (&dot)[MR]) {
+HR_INLINE void dot_wide(const Load& load, const Codes (&x)[MR], IntVec (&dot)[MR]) {
 #pragma GCC unroll 1
   for (int m = 0; m < MR; ++m) {
     Short8 fine[4] = {}, coarse[4] = {};
@@ -111,35 +109,32 @@ HR_INLINE void dot_wide(const Load& load, const Codes (&x)[MR], const int32_t (&
       }
     }
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i)
-      dot[m].v[i] = add_pairs(fine[i]) + (add_pairs(coarse[i]) << 4) + start[m];
+    for (int i = 0; i < 4; ++i) dot[m].v[i] += add_pairs(fine[i]) + (add_pairs(coarse[i]) << 4);
   }
 }
 
-// dot[m] = start[m] + the sum over 32 inputs of weight * x; `codes` is 256 bytes, low nibbles the
+// dot[m] += the sum over 32 inputs of weight * x; `codes` is 256 bytes, low nibbles the
 // even quads.
 template <const CodeTable& kTable, int MR>
-HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
-                      IntVec (&dot)[MR]) {
+HR_INLINE void dot_w4(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
   if constexpr (is_plain(kTable)) {
-    dot_narrow<MR>(codes, x, start, dot);
+    dot_narrow<MR>(codes, x, dot);
   } else {
     dot_wide<0, 8, MR>(
         [&](int quad, int part) __attribute__((always_inline)) {
           return look_up<kTable>(codes + 64 * (quad / 2) + 16 * part, quad % 2 * 4);
         },
-        x, start, dot);
+        x, dot);
   }
 }
 
 // The same for 8-bit codes, over the quads [kFirst, kFirst + kQuads).
 template <int kFirst, int kQuads, int MR>
-HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], const int32_t (&start)[MR],
-                      IntVec (&dot)[MR]) {
+HR_INLINE void dot_w8(const std::byte* codes, const Codes (&x)[MR], IntVec (&dot)[MR]) {
   dot_wide<kFirst, kQuads, MR>(
       [&](int quad, int part)
           __attribute__((always_inline)) { return load_line(codes + 64 * quad + 16 * part); },
-      x, start, dot);
+      x, dot);
 }
 
 }  // namespace headrace::HR_ISA

@@ -23,31 +23,34 @@ namespace {
 template <WeightFormat kFormat>
 inline constexpr int kScalesOf = kFormat == WeightFormat::kW8G16 ? 2 : 1;
 
-template <WeightFormat kFormat, int MR>
-using Group = TileGroup<MR, kScalesOf<kFormat>>;
+template <WeightFormat kFormat, bool kHasMins, int MR>
+using Group = TileGroup<MR, kScalesOf<kFormat>, kHasMins>;
 
 HR_INLINE const uint16_t* halves(const std::byte* p) {
   return reinterpret_cast<const uint16_t*>(p);
 }
 
 // The inputs that share the scale `kIndex` of a group: all 32, or a half.
-template <WeightFormat kFormat, int kIndex, int MR>
+template <WeightFormat kFormat, bool kHasMins, int kIndex, int MR>
 HR_INLINE void add_scale_group(const TileJob& job, const GroupPlace& weight,
-                               const Group<kFormat, MR>& x, Vec (&acc)[MR]) {
+                               const Group<kFormat, kHasMins, MR>& x, Vec (&acc)[MR]) {
   IntVec dot[MR];
+#pragma GCC unroll 16
+  for (int m = 0; m < MR; ++m) dot[m] = splat_int(kHasMins ? 0 : x.correction[kIndex][m]);
   if constexpr (has_nibbles(kFormat)) {
-    dot_w4<code_table(kFormat), MR>(weight.codes, x.codes, x.start[kIndex], dot);
+    dot_w4<code_table(kFormat), MR>(weight.codes, x.codes, dot);
   } else {
     constexpr int kQuads = 8 / kScalesOf<kFormat>;
-    dot_w8<kIndex * kQuads, kQuads, MR>(weight.codes, x.codes, x.start[kIndex], dot);
+    dot_w8<kIndex * kQuads, kQuads, MR>(weight.codes, x.codes, dot);
   }
   const Vec scale = load_f16(halves(weight.scales) + kIndex * kPanel);
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m) acc[m] = fma(to_float(dot[m]) * scale, splat(x.scale[m]), acc[m]);
-  if (!job.has_mins) return;
-  const Vec min = load_f16(halves(weight.scales + job.layout.mins) + kIndex * kPanel);
+  if constexpr (kHasMins) {
+    const Vec min = load_f16(halves(weight.scales + job.layout.mins) + kIndex * kPanel);
 #pragma GCC unroll 16
-  for (int m = 0; m < MR; ++m) acc[m] = fma(min, splat(x.scaled_sum[kIndex][m]), acc[m]);
+    for (int m = 0; m < MR; ++m) acc[m] = fma(min, splat(x.correction[kIndex][m]), acc[m]);
+  }
 }
 
 // Asks for a part of the next panel, as large as one group. With one tile of rows the hardware sees
@@ -60,24 +63,24 @@ HR_INLINE void prefetch_group(const std::byte* next, int64_t group) {
     __builtin_prefetch(next + (group * kLines + i) * kAlignment, 0, 2);
 }
 
-template <WeightFormat kFormat, int MR>
+template <WeightFormat kFormat, bool kHasMins, int MR>
 void run(const TileJob& job) {
-  const auto* operand = reinterpret_cast<const Group<kFormat, MR>*>(job.operand);
+  const auto* operand = reinterpret_cast<const Group<kFormat, kHasMins, MR>*>(job.operand);
   const int64_t groups = job.layout.groups;
   for (int64_t p = job.first_panel; p < job.last_panel; ++p) {
     const std::byte* panel = job.panels + p * job.layout.bytes;
     for (int row = job.first_row; row < job.last_row; row += MR) {
       const bool prefetches = row != job.first_row && row + MR >= job.last_row;
-      const Group<kFormat, MR>* x = operand + row / MR * groups;
+      const Group<kFormat, kHasMins, MR>* x = operand + row / MR * groups;
       Vec acc[MR];
 #pragma GCC unroll 16
       for (int m = 0; m < MR; ++m) acc[m] = zero();
       for (int64_t group = 0; group < groups; ++group, ++x) {
         if (prefetches) prefetch_group<kFormat>(panel + job.layout.bytes, group);
         const GroupPlace weight = locate_group(job.layout, panel, group);
-        add_scale_group<kFormat, 0, MR>(job, weight, *x, acc);
+        add_scale_group<kFormat, kHasMins, 0, MR>(job, weight, *x, acc);
         if constexpr (kScalesOf<kFormat> == 2) {
-          add_scale_group<kFormat, 1, MR>(job, weight, *x, acc);
+          add_scale_group<kFormat, kHasMins, 1, MR>(job, weight, *x, acc);
         }
       }
 #pragma GCC unroll 16
@@ -88,36 +91,43 @@ void run(const TileJob& job) {
   }
 }
 
-template <WeightFormat kFormat, int MR>
+template <WeightFormat kFormat, bool kHasMins, int MR>
 void prepare(const TileJob& job, int tile) {
   const int row = tile * MR;
   const int count = job.num_rows - row < MR ? job.num_rows - row : MR;
-  fill_tile<MR, kScalesOf<kFormat>>(
+  fill_tile<MR, kScalesOf<kFormat>, kHasMins>(
       job.x + row * job.x_stride, job.x_stride, count, job.layout.groups, job.offset,
-      reinterpret_cast<Group<kFormat, MR>*>(job.operand) + tile * job.layout.groups);
+      reinterpret_cast<Group<kFormat, kHasMins, MR>*>(job.operand) + tile * job.layout.groups);
 }
 
-template <WeightFormat kFormat, int MR>
+template <WeightFormat kFormat, bool kHasMins, int MR>
 constexpr TileChoice make_choice() {
-  return {MR, run<kFormat, MR>, prepare<kFormat, MR>, sizeof(Group<kFormat, MR>)};
+  return {MR, run<kFormat, kHasMins, MR>, prepare<kFormat, kHasMins, MR>,
+          sizeof(Group<kFormat, kHasMins, MR>)};
 }
 
-template <WeightFormat kFormat, int... kHeights>
-inline constexpr TileChoice kChoicesOf[] = {make_choice<kFormat, kHeights>()...};
+template <WeightFormat kFormat, bool kHasMins, int... kHeights>
+inline constexpr TileChoice kChoicesOf[] = {make_choice<kFormat, kHasMins, kHeights>()...};
 
 // As tall as registers allow: one vector of integer sums and one of floats per row.
 #if defined(HR_ISA_AVX512)
-template <WeightFormat kFormat>
-constexpr auto& kChoices = kChoicesOf<kFormat, 1, 2, 3, 4, 5, 6, 8, 10, 12>;
+template <WeightFormat kFormat, bool kHasMins>
+constexpr auto& kChoices = kChoicesOf<kFormat, kHasMins, 1, 2, 3, 4, 5, 6, 8, 10, 12>;
 #else
-template <WeightFormat kFormat>
-constexpr auto& kChoices = kChoicesOf<kFormat, 1, 2, 3, 4>;
+template <WeightFormat kFormat, bool kHasMins>
+constexpr auto& kChoices = kChoicesOf<kFormat, kHasMins, 1, 2, 3, 4>;
 #endif
+
+template <WeightFormat kFormat, bool kHasMins>
+void run_choices(const LinearArgs& args, OpContext& context, float overhead) {
+  constexpr int kCount = sizeof(kChoices<kFormat, kHasMins>) / sizeof(TileChoice);
+  run_tiles(args, context, kChoices<kFormat, kHasMins>, kCount, overhead);
+}
 
 template <WeightFormat kFormat>
 void run_format(const LinearArgs& args, OpContext& context, float overhead) {
-  constexpr int kCount = sizeof(kChoices<kFormat>) / sizeof(TileChoice);
-  run_tiles(args, context, kChoices<kFormat>, kCount, overhead);
+  if (args.weight.has_mins) return run_choices<kFormat, true>(args, context, overhead);
+  run_choices<kFormat, false>(args, context, overhead);
 }
 
 }  // namespace

@@ -74,3 +74,10 @@ def test_unpack_refuses_foreign_bytes():
             unpack(broken)
     with pytest.raises(KernelError):
         unpack_codes(pack(np.ones((2, 2), dtype=np.float32)))
+
+
+def test_minimums_and_an_offset_are_not_both_there():
+    matrix = random_matrix(np.random.default_rng(12), "w4g32-mins", 16, 32)
+    both = QuantizedMatrix(matrix.format, matrix.codes, matrix.scales, matrix.mins, offset=8)
+    with pytest.raises(KernelError, match="not both"):
+        pack(both)

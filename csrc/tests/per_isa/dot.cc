@@ -38,7 +38,8 @@ int code_of(const Case& data, int lane, int input) {
 template <const CodeTable& kTable>
 void check_dot(const Case& data) {
   IntVec dot[kRows];
-  dot_w4<kTable, kRows>(data.codes, data.x, data.start, dot);
+  for (int m = 0; m < kRows; ++m) dot[m] = splat_int(data.start[m]);
+  dot_w4<kTable, kRows>(data.codes, data.x, dot);
   for (int m = 0; m < kRows; ++m) {
     float found[kPanel];  // exact: sums stay below 2^24
     store(found, to_float(dot[m]));

@@ -39,7 +39,7 @@ class WeightFormat(StrEnum):
 class QuantizedMatrix:
     """weight[n, k] = scales[n, k // g] * (codes[n, k] - offset) + mins[n, k // g].
 
-    Exactly one of `mins` and a non-zero `offset` is used by any file type (both may be absent).
+    At most one of `mins` and a non-zero `offset` is there; `pack` refuses both.
     """
 
     format: WeightFormat

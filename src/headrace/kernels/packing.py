@@ -148,6 +148,8 @@ def _check_quantized(matrix: QuantizedMatrix) -> None:
         raise KernelError(f"pack: mins {mins.shape} where {groups} are needed.")
     if not 0 <= matrix.offset <= 128:
         raise KernelError(f"pack: an offset of {matrix.offset} is outside 0..128.")
+    if mins is not None and matrix.offset:
+        raise KernelError("pack: a matrix has minimums or an offset, not both.")
     if matrix.format is WeightFormat.W4G32 and codes.max() > 15:
         raise KernelError("pack: a 4-bit code exceeds 15.")
     if not np.isfinite(scales).all() or (mins is not None and not np.isfinite(mins).all()):
