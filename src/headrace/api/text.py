@@ -52,7 +52,7 @@ class Piece(Struct, frozen=True):
 class ContentTokens(Struct, frozen=True, kw_only=True):
     """llama.cpp's answer."""
 
-    tokens: list[int] | list[Piece]
+    tokens: list[int | Piece]
 
 
 class PromptTokens(Struct, frozen=True, kw_only=True):

@@ -29,7 +29,7 @@ def content_tokens(preparer: Preparer, request: TokenizeContent) -> ContentToken
     if request.add_special:
         ids = [*preparer.with_prefix(ids), *tokenizer.facts.suffix_ids]
     if not request.with_pieces:
-        return ContentTokens(tokens=ids)
+        return ContentTokens(tokens=[*ids])
     return ContentTokens(tokens=[Piece(number, _piece(tokenizer, number)) for number in ids])
 
 

@@ -8,12 +8,13 @@ from headrace.server.endpoint import Access, Endpoint
 from headrace.server.guard import Cors, Guard
 from headrace.server.middleware import BodyLimit, ConnectionLimit, Observed, Problems
 from headrace.server.replica import Replica
-from headrace.server.routes import abort, chat, completions, models, ops, text
+from headrace.server.routes import abort, chat, completions, docs, models, ops, text
 
 
 def build_routes(replica: Replica) -> list[Endpoint]:
     """Every route there is. Each needs a key, where there are keys, unless its operation says otherwise."""
-    return [
+    documents = docs.Documents(lambda: routes)
+    routes = [
         Endpoint("POST", "/v1/chat/completions", chat.create(replica), chat.CREATE),
         Endpoint("POST", "/v1/completions", completions.create(replica), completions.CREATE),
         Endpoint(
@@ -41,7 +42,10 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint("GET", "/metrics/vllm", ops.metrics_vllm(replica), ops.METRICS_VLLM),
         Endpoint("GET", "/load", ops.load(replica), ops.LOAD),
         Endpoint("GET", "/version", ops.version(), ops.VERSION),
+        Endpoint("GET", "/openapi.json", documents.openapi(), docs.OPENAPI),
+        Endpoint("GET", "/docs", documents.page(), docs.PAGE),
     ]
+    return routes
 
 
 def open_paths(routes: list[Endpoint], config: ServerConfig) -> frozenset[str]:

@@ -27,6 +27,8 @@ ROUTES = {
     ("GET", "/metrics/vllm"),
     ("GET", "/load"),
     ("GET", "/version"),
+    ("GET", "/openapi.json"),
+    ("GET", "/docs"),
 }
 
 
