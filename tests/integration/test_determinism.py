@@ -18,7 +18,7 @@ from tests.support.tiny_gemma import make_tiny_gemma
 from tests.support.tiny_models import make_tiny_llama
 
 from headrace.core.request import Request
-from headrace.core.sampling import SamplingParams
+from headrace.core.sampling import SamplingParams, ThinkingLimit
 from headrace.engine.scheduler.sequence import derive_seed
 from headrace.kernels.cpu import _native
 from headrace.kernels.ops import ATTENTION_CHUNK
@@ -47,6 +47,10 @@ SAMPLING: Mapping[str, dict[str, Any]] = {
         "top_p": 0.9,
         "logit_bias": {2: 6.0, 40: 3.0, 41: -100.0},
         "min_tokens": 9,
+    },
+    "thinking": {
+        "temperature": 1.2,
+        "thinking": ThinkingLimit(max_tokens=7, end_ids=(9, 8), forced_ids=(6, 9, 8)),
     },
 }
 

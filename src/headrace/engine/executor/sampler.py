@@ -51,6 +51,8 @@ class Sampler:
         allowed = None
         if plan.token_masks:
             allowed = unpack_masks(plan.token_masks, outputs.masks, logits.shape[1])
+        if table.thinking:
+            allowed = table.thinking.bound(plan, allowed, outputs.count, logits.shape[1])
         tokens = draw(allowed)
         results: list[RowResult] = []
         first = 0
@@ -77,6 +79,8 @@ class Sampler:
         for token in accepted:
             self._history[slot, place] = token
             place += 1
+        if self._table.thinking:
+            self._table.thinking.accept(slot, accepted)
         num_top = self._num_logprobs[slot]
         drawn = draw.output if num_top >= 0 else None
         if drawn is None:

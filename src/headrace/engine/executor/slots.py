@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from headrace.core.sampling import SamplingParams
 from headrace.core.step import BlockWrite, SequenceStart
+from headrace.engine.executor.thinking import ThinkingLimits
 
 
 class SlotTable:
@@ -34,6 +35,7 @@ class SlotTable:
         self.repetition_penalty: NDArray[np.float32] = np.ones(max_num_seqs, np.float32)
         self.num_logprobs: NDArray[np.int32] = np.full(max_num_seqs, -1, np.int32)
         self.min_tokens: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
+        self.thinking = ThinkingLimits()
         self._biases: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
         self._masks: dict[int, NDArray[np.int32]] = {}
 
@@ -49,6 +51,7 @@ class SlotTable:
         for table in self.block_tables:
             table[slot] = -1
         self._set_params(slot, params)
+        self.thinking.start(start)
         self._masks.pop(slot, None)
         if params.min_tokens > 0 and start.mask_token_ids:
             self._masks[slot] = np.array(start.mask_token_ids, np.int32)
@@ -58,6 +61,7 @@ class SlotTable:
         self.version += 1
         self._biases.pop(slot, None)
         self._masks.pop(slot, None)
+        self.thinking.end(slot)
 
     @property
     def has_biases(self) -> bool:
