@@ -16,19 +16,30 @@
 
 namespace headrace {
 
+// Some tokens of a step.
+struct TokenRange {
+  int32_t first, count;
+};
+
 // What an op may use beside its arguments.
 class OpContext {
  public:
+  // For all tokens of the step.
   OpContext(const StepInputs& step_inputs, const KVCache& cache, ThreadPool& threads,
             Mapping& scratch)
-      : inputs(step_inputs), kv(cache), pool(threads), scratch_(scratch) {}
+      : OpContext(step_inputs, cache, threads, scratch, {0, step_inputs.num_tokens}) {}
+  // For some: row 0 of every buffer with a row per token is the row of the first of them.
+  OpContext(const StepInputs& step_inputs, const KVCache& cache, ThreadPool& threads,
+            Mapping& scratch, TokenRange range)
+      : inputs(step_inputs), kv(cache), pool(threads), tokens(range), scratch_(scratch) {}
 
   const StepInputs& inputs;
   const KVCache& kv;  // kernels write through keys() and values()
   ThreadPool& pool;
+  const TokenRange tokens;
 
   HR_ALWAYS_INLINE int rows(Rows kind) const {
-    return kind == Rows::kTokens ? inputs.num_tokens : inputs.num_outputs;
+    return kind == Rows::kTokens ? tokens.count : inputs.num_outputs;
   }
 
   // Memory for the length of one op, 64-byte aligned, contents unspecified. Call it once, before

@@ -17,8 +17,7 @@ HR_INLINE void quantize_group(Vec first, Vec second, Q8Group* out) {
   const bool is_zero = magnitude < kSmallestMagnitude;
   const float scale = is_zero ? 0.0f : magnitude / 127.0f;
   const Vec inverse = splat(is_zero ? 0.0f : 127.0f / magnitude);
-  out->half_sums[0] = store_codes(out->codes, round(first * inverse));
-  out->half_sums[1] = store_codes(out->codes + 16, round(second * inverse));
+  store_codes(out->codes, first * inverse, second * inverse, out->half_sums);
   out->scale = scale;
   out->scaled_sum = scale * static_cast<float>(out->half_sums[0] + out->half_sums[1]);
 }

@@ -161,20 +161,24 @@ HR_INLINE float reduce_max(Vec a) {
   return _mm_cvtss_f32(_mm_max_ss(y, _mm_shuffle_ps(y, y, 1)));
 }
 
-HR_INLINE int32_t reduce_add_int(__m256i a) {
-  __m128i x = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-  x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
-  return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
-}
-
-// Sixteen codes in [-128, 127] from whole numbers; larger ones saturate. Returns their sum.
-HR_INLINE int32_t store_codes(int8_t* p, Vec whole) {
+// Two times sixteen codes, rounded to nearest even and saturated to [-128, 127]. `sums` gets the
+// sum of each sixteen.
+HR_INLINE __m128i code_bytes(Vec whole) {
   const __m256i words = _mm256_permute4x64_epi64(
       _mm256_packs_epi32(_mm256_cvtps_epi32(whole.lo), _mm256_cvtps_epi32(whole.hi)), 0xd8);
-  const __m128i bytes =
-      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
-  return reduce_add_int(_mm256_madd_epi16(_mm256_cvtepi8_epi16(bytes), _mm256_set1_epi16(1)));
+  return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+HR_INLINE void store_codes(int8_t* p, Vec first, Vec second, int32_t* sums) {
+  const __m256i bytes =
+      _mm256_inserti128_si256(_mm256_castsi128_si256(code_bytes(first)), code_bytes(second), 1);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bytes);
+  // Sums of four: bytes in pairs to words, words in pairs to integers.
+  __m256i sum =
+      _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes), _mm256_set1_epi16(1));
+  sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4e));
+  sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
+  sums[0] = _mm256_cvtsi256_si32(sum);
+  sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(sum, 1));
 }
 
 // The larger of two as sign-less bit patterns: NaN counts as larger than infinity, so it is never

@@ -104,12 +104,18 @@ HR_INLINE float reduce_max(Vec a) {
   return _mm_cvtss_f32(_mm_max_ss(y, _mm_shuffle_ps(y, y, 1)));
 }
 
-// Sixteen codes in [-128, 127] from whole numbers; larger ones saturate. Returns their sum.
-HR_INLINE int32_t store_codes(int8_t* p, Vec whole) {
-  const __m512i codes = _mm512_cvtps_epi32(whole.v);
-  const __m128i bytes = _mm512_cvtsepi32_epi8(codes);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
-  return _mm512_reduce_add_epi32(_mm512_cvtepi8_epi32(bytes));
+// Two times sixteen codes, rounded to nearest even and saturated to [-128, 127]. `sums` gets the
+// sum of each sixteen.
+HR_INLINE void store_codes(int8_t* p, Vec first, Vec second, int32_t* sums) {
+  const __m128i low = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(first.v));
+  const __m128i high = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(second.v));
+  const __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bytes);
+  __m256i sum = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), bytes);
+  sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4e));
+  sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
+  sums[0] = _mm256_cvtsi256_si32(sum);
+  sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(sum, 1));
 }
 
 // The larger of two as sign-less bit patterns: NaN counts as larger than infinity, so it is never
@@ -119,8 +125,13 @@ HR_INLINE Vec max_magnitude(Vec a, Vec b) {
                                                _mm512_castps_si512(_mm512_abs_ps(b.v))))};
 }
 HR_INLINE float reduce_max_magnitude(Vec a) {
-  return _mm_cvtss_f32(_mm_castsi128_ps(
-      _mm_cvtsi32_si128(_mm512_reduce_max_epi32(_mm512_castps_si512(_mm512_abs_ps(a.v))))));
+  const __m512i bits = _mm512_castps_si512(_mm512_abs_ps(a.v));
+  const __m256i x =
+      _mm256_max_epi32(_mm512_castsi512_si256(bits), _mm512_extracti64x4_epi64(bits, 1));
+  __m128i y = _mm_max_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  y = _mm_max_epi32(y, _mm_shuffle_epi32(y, 0x4e));
+  y = _mm_max_epi32(y, _mm_shuffle_epi32(y, 0xb1));
+  return _mm_cvtss_f32(_mm_castsi128_ps(y));
 }
 
 }  // namespace headrace::HR_ISA

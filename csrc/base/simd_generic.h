@@ -203,9 +203,9 @@ HR_INLINE float reduce_max(Vec a) {
   return larger(larger(x[0], x[2]), larger(x[1], x[3]));
 }
 
-// Sixteen codes in [-128, 127] from whole numbers; larger ones saturate, NaN gives -128. Returns
-// their sum.
-HR_INLINE int32_t store_codes(int8_t* p, Vec whole) {
+// Two times sixteen codes, rounded to nearest even and saturated to [-128, 127]. `sums` gets the
+// sum of each sixteen.
+HR_INLINE int32_t store_sixteen(int8_t* p, Vec whole) {
   const Vec clamped = min(splat(127.0f), max(whole, splat(-128.0f)));
   Int4 sum{};
   HR_PARTS {
@@ -214,6 +214,10 @@ HR_INLINE int32_t store_codes(int8_t* p, Vec whole) {
     for (int j = 0; j < 4; ++j) p[4 * i + j] = static_cast<int8_t>(codes[j]);
   }
   return sum[0] + sum[1] + sum[2] + sum[3];
+}
+HR_INLINE void store_codes(int8_t* p, Vec first, Vec second, int32_t* sums) {
+  sums[0] = store_sixteen(p, first);
+  sums[1] = store_sixteen(p + kLanes, second);
 }
 
 // The larger of two as sign-less bit patterns: NaN counts as larger than infinity, so it is never

@@ -10,7 +10,9 @@ HR_INLINE Vec exp(Vec x) {
   const Vec low = splat(-87.33654f), high = splat(88.72283f);
   const Vec clamped = min(high, max(low, x));
   Vec n = round(clamped * splat(1.44269504f));
+#if !defined(HR_ISA_AVX512)
   n = min(splat(127.0f), n);  // 2^128 is no float; the rest of the factor stays in r
+#endif
   Vec r = fma(n, splat(-0.693359375f), clamped);
   r = fma(n, splat(2.12194440e-4f), r);
   Vec p = splat(1.9875691500e-4f);
@@ -20,8 +22,13 @@ HR_INLINE Vec exp(Vec x) {
   p = fma(p, r, splat(1.6666665459e-1f));
   p = fma(p, r, splat(5.0000001201e-1f));
   p = fma(p * r, r, r) + splat(1.0f);
-  p = p * power_of_two(n);
-  p = select(x < low, zero(), p);
+#if defined(HR_ISA_AVX512)
+  // One instruction scales, and a mask of "not below" makes zeros; NaN is not below.
+  const __mmask16 is_kept = _mm512_cmp_ps_mask(x.v, low.v, _CMP_NLT_UQ);
+  p = {_mm512_maskz_scalef_ps(is_kept, p.v, n.v)};
+#else
+  p = select(x < low, zero(), p * power_of_two(n));
+#endif
   return select(high < x, splat(__builtin_inff()), p);
 }
 

@@ -281,6 +281,7 @@ void bind_program(nb::module_& module) {
       .def("read_bytes", &read_bytes)
       .def("write", &write)
       .def("set_profiling", &Program::set_profiling)
+      .def("set_row_blocks", &Program::set_row_blocks)
       .def("times", &times)
       .def_prop_ro("arena_bytes", &Program::arena_bytes)
       .def_prop_ro("num_ops", &Program::num_ops);

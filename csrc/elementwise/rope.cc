@@ -67,8 +67,8 @@ HR_INLINE void store_key_value(const KVCache& kv, const float* key, const float*
 void rope_table(const RopeTableArgs& args, OpContext& context) {
   const int half = args.out.width / 2;
   // A sine and cosine in double take as long as some thirty elements of other ops.
-  for_rows(context.pool, context.inputs.num_tokens, int64_t{32} * half, [&](int64_t t) {
-    const double position = context.inputs.positions[t];
+  for_rows(context.pool, context.tokens.count, int64_t{32} * half, [&](int64_t t) {
+    const double position = context.inputs.positions[context.tokens.first + t];
     float* row = args.out.row(t);
     for (int i = 0; i < half; ++i) {
       const double angle = position * static_cast<double>(args.frequencies[i]);
@@ -85,9 +85,10 @@ void rotate_and_store(const RotateAndStoreArgs& args, OpContext& context) {
   const int block_size = kv.layout().block_size;
   const int half = args.rope.width / 2;
   const int group = kv.group_of(args.layer);
-  for_rows(context.pool, inputs.num_tokens, args.qkv.width, [&](int64_t t) {
-    const int s = sequence_of(inputs, t);
-    const int64_t key_index = inputs.key_starts[s] + (t - inputs.query_starts[s]);
+  for_rows(context.pool, context.tokens.count, args.qkv.width, [&](int64_t t) {
+    const int64_t token = context.tokens.first + t;
+    const int s = sequence_of(inputs, token);
+    const int64_t key_index = inputs.key_starts[s] + (token - inputs.query_starts[s]);
     const int64_t table_row = inputs.slots[s] * inputs.table_widths[group];
     const int32_t block = inputs.block_tables[group][table_row + key_index / block_size];
     const int64_t offset = key_index % block_size;

@@ -7,7 +7,11 @@
 namespace headrace {
 
 Device::Device(Isa isa, int num_threads)
-    : isa_(isa), cpu_(detect_cpu()), kernels_(find_kernels(isa, cpu_)), pool_(num_threads) {
+    : isa_(isa),
+      cpu_(detect_cpu()),
+      kernels_(find_kernels(isa, cpu_)),
+      pool_(num_threads),
+      scratch_(static_cast<size_t>(num_threads)) {
   if (kernels_ == nullptr) throw std::invalid_argument("This machine lacks that instruction set.");
 }
 

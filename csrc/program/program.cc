@@ -1,13 +1,15 @@
 #include "program/program.h"
 
-#include <chrono>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "gemm/panels.h"
+#include "program/row_blocks.h"
+#include "program/stopwatch.h"
 
 namespace headrace {
 namespace {
@@ -48,6 +50,8 @@ Program::Program(std::shared_ptr<Device> device, std::shared_ptr<KVCache> cache,
       limits_(limits),
       vocab_size_(std::numeric_limits<int32_t>::max()) {
   if (limits_.max_tokens < 1 || limits_.max_outputs < 1) refuse("A step has at least one row.");
+  blocks_.reserve(static_cast<size_t>(limits_.max_tokens / kRowStep + 1));
+  thread_nanoseconds_.resize(static_cast<size_t>(device_->pool().num_threads()));
 }
 
 Buffer Program::add_buffer(Rows rows, int64_t width, DType dtype) {
@@ -144,41 +148,73 @@ StepInputs Program::check(const StepArrays& arrays) {
   return inputs;
 }
 
-void Program::execute(const Op& op, OpContext& context) const {
-  const KernelTable& kernels = device_->kernels();
-  struct Call {
-    const KernelTable& table;
-    OpContext& context;
-    void operator()(const EmbedArgs& args) const { table.embed(args, context); }
-    void operator()(const RmsNormArgs& args) const { table.rms_norm(args, context); }
-    void operator()(const RmsNormAddArgs& args) const { table.rms_norm_add(args, context); }
-    void operator()(const ConvertArgs& args) const { table.convert(args, context); }
-    void operator()(const GatedActivationArgs& args) const {
-      table.gated_activation(args, context);
+size_t Program::end_of_row_ops(size_t first) const {
+  size_t last = first;
+  while (last < ops_.size() && is_row_op(ops_[last].args)) ++last;
+  return last;
+}
+
+void Program::run_whole(const Op& op, const StepInputs& inputs) {
+  OpContext context(inputs, *cache_, device_->pool(), device_->scratch());
+  if (!is_profiling_) return call(device_->kernels(), op.args, context);
+  const Stopwatch watch;
+  call(device_->kernels(), op.args, context);
+  OpTime& time = times_[op.args.index()];
+  ++time.calls;
+  time.nanoseconds += watch.nanoseconds();
+}
+
+void Program::run_block(size_t first, size_t last, const StepInputs& inputs, TokenRange tokens,
+                        int thread) {
+  OpContext context(inputs, *cache_, device_->no_pool(), device_->scratch(thread), tokens);
+  for (size_t i = first; i < last; ++i) {
+    const OpArgs args = from_token(ops_[i].args, tokens.first);
+    if (!is_profiling_) {
+      call(device_->kernels(), args, context);
+      continue;
     }
-    void operator()(const GatherOutputsArgs& args) const { table.gather_outputs(args, context); }
-    void operator()(const SoftCapArgs& args) const { table.soft_cap(args, context); }
-    void operator()(const LinearArgs& args) const { table.linear(args, context); }
-    void operator()(const RopeTableArgs& args) const { table.rope_table(args, context); }
-    void operator()(const RotateAndStoreArgs& args) const { table.rotate_and_store(args, context); }
-    void operator()(const AttentionArgs& args) const { table.attention(args, context); }
-  };
-  std::visit(Call{kernels, context}, op.args);
+    const Stopwatch watch;
+    call(device_->kernels(), args, context);
+    thread_nanoseconds_[static_cast<size_t>(thread)][args.index()] += watch.nanoseconds();
+  }
+}
+
+// Ops [first, last) for all tokens. A profile shares out the time that passed as the threads spent
+// theirs.
+void Program::run_blocks(size_t first, size_t last, const StepInputs& inputs) {
+  for (auto& spent : thread_nanoseconds_) spent = {};
+  const Stopwatch watch;
+  FirstError error;
+  device_->pool().parallel_for(static_cast<int64_t>(blocks_.size()), [&](int64_t item, int thread) {
+    error.guard(
+        [&] { run_block(first, last, inputs, blocks_[static_cast<size_t>(item)], thread); });
+  });
+  error.rethrow();
+  if (!is_profiling_) return;
+  const auto passed = static_cast<double>(watch.nanoseconds());
+  std::array<int64_t, kOpNames.size()> spent{};
+  for (const auto& of_thread : thread_nanoseconds_) {
+    for (size_t i = 0; i < spent.size(); ++i) spent[i] += of_thread[i];
+  }
+  const auto total = static_cast<double>(std::accumulate(spent.begin(), spent.end(), int64_t{1}));
+  for (size_t i = first; i < last; ++i) ++times_[ops_[i].args.index()].calls;
+  for (size_t i = 0; i < spent.size(); ++i) {
+    times_[i].nanoseconds += static_cast<int64_t>(passed * static_cast<double>(spent[i]) / total);
+  }
 }
 
 void Program::run(const StepArrays& arrays) {
   const StepInputs inputs = check(arrays);
-  OpContext context(inputs, *cache_, device_->pool(), device_->scratch());
-  if (!is_profiling_) {
-    for (const Op& op : ops_) execute(op, context);
-    return;
-  }
-  for (const Op& op : ops_) {
-    const auto start = std::chrono::steady_clock::now();
-    execute(op, context);
-    OpTime& time = times_[op.args.index()];
-    ++time.calls;
-    time.nanoseconds += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
+  blocks_.clear();
+  if (uses_row_blocks_) cut_rows(inputs.num_tokens, device_->pool().num_threads(), blocks_);
+  for (size_t i = 0; i < ops_.size();) {
+    const size_t end = blocks_.empty() ? i : end_of_row_ops(i);
+    if (end > i) {
+      run_blocks(i, end, inputs);
+      i = end;
+    } else {
+      run_whole(ops_[i++], inputs);
+    }
   }
 }
 

@@ -4,8 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <string_view>
-#include <variant>
 #include <vector>
 
 #include "base/kernels.h"
@@ -13,19 +11,9 @@
 #include "base/memory.h"
 #include "base/types.h"
 #include "program/device.h"
+#include "program/ops.h"
 
 namespace headrace {
-
-using OpArgs = std::variant<EmbedArgs, RmsNormArgs, RmsNormAddArgs, ConvertArgs,
-                            GatedActivationArgs, GatherOutputsArgs, SoftCapArgs, LinearArgs,
-                            RopeTableArgs, RotateAndStoreArgs, AttentionArgs>;
-
-// Names of kernels/ops.py, in the order of OpArgs.
-inline constexpr std::array<std::string_view, 11> kOpNames = {
-    "embed",          "rms_norm", "rms_norm_add", "convert",    "gated_activation",
-    "gather_outputs", "soft_cap", "linear",       "rope_table", "rotate_and_store",
-    "attention"};
-static_assert(kOpNames.size() == std::variant_size_v<OpArgs>);
 
 struct StepLimits {
   int32_t max_tokens = 0;
@@ -80,6 +68,9 @@ class Program {
   size_t num_ops() const { return ops_.size(); }
 
   void set_profiling(bool enabled);
+  // Whether steps of many rows run in row blocks (they do unless told otherwise; results are the
+  // same to the bit). For tests and measurements.
+  void set_row_blocks(bool enabled) { uses_row_blocks_ = enabled; }
   const std::array<OpTime, kOpNames.size()>& times() const { return times_; }
 
  private:
@@ -90,7 +81,11 @@ class Program {
 
   StepInputs check(const StepArrays& arrays);
   void check_sequences(const StepArrays& arrays) const;
-  void execute(const Op& op, OpContext& context) const;
+  size_t end_of_row_ops(size_t first) const;
+  void run_whole(const Op& op, const StepInputs& inputs);
+  void run_blocks(size_t first, size_t last, const StepInputs& inputs);
+  void run_block(size_t first, size_t last, const StepInputs& inputs, TokenRange tokens,
+                 int thread);
 
   std::shared_ptr<Device> device_;
   std::shared_ptr<KVCache> cache_;
@@ -102,7 +97,10 @@ class Program {
   std::vector<Op> ops_;
   std::vector<const int32_t*> tables_;
   std::vector<int64_t> table_widths_;
+  std::vector<TokenRange> blocks_;  // of the step that runs
+  bool uses_row_blocks_ = true;
   bool is_profiling_ = false;
+  std::vector<std::array<int64_t, kOpNames.size()>> thread_nanoseconds_;  // of one run_blocks
   std::array<OpTime, kOpNames.size()> times_{};
 };
 

@@ -14,7 +14,7 @@ namespace headrace::tests {
 namespace {
 
 constexpr int kHidden = 64, kHeads = 4, kKVHeads = 2, kHeadSize = 16, kBlock = 16, kVocab = 100;
-constexpr int kMaxTokens = 48, kTableWidth = 8;
+constexpr int kMaxTokens = 256, kTableWidth = 16;
 
 struct Model {
   explicit Model(WeightFormat format)
@@ -77,8 +77,8 @@ Buffer record(Program& program, const Model& model, const Device& device) {
 
 // Three sequences: a prompt, a decode row, and a chunk that continues.
 struct Step {
-  Step() {
-    const int counts[] = {30, 1, 17}, key_starts[] = {0, 40, 25};
+  explicit Step(int chunk = 17) {
+    const int counts[] = {30, 1, chunk}, key_starts[] = {0, 40, 25};
     for (int s = 0; s < 3; ++s) {
       for (int i = 0; i < counts[s]; ++i) {
         ids.push_back((s * 31 + i * 7) % kVocab);
@@ -90,7 +90,7 @@ struct Step {
       outputs.push_back(starts.back() - 1);
     }
     for (int slot = 0; slot < 3; ++slot) {
-      for (int b = 0; b < kTableWidth; ++b) table.push_back(b < 4 ? slot * 4 + b : -1);
+      for (int b = 0; b < kTableWidth; ++b) table.push_back(b < 15 ? slot * 15 + b : -1);
     }
     table[1 * kTableWidth] = -1;  // a block that was given back
     arrays.token_ids = {ids.data(), static_cast<int64_t>(ids.size())};
@@ -101,18 +101,21 @@ struct Step {
     arrays.output_rows = {outputs.data(), 3};
     arrays.block_tables = {{table.data(), 3, kTableWidth}};
   }
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
   std::vector<int32_t> ids, positions, starts{0}, keys, slots, outputs, table;
   StepArrays arrays;
 };
 
-std::vector<float> run_model(Isa isa, int threads, WeightFormat format) {
+std::vector<float> run_model(Isa isa, int threads, WeightFormat format, const Step& step,
+                             bool uses_row_blocks) {
   const auto device = std::make_shared<Device>(isa, threads);
   const auto cache = std::make_shared<KVCache>(
-      KVLayout{2, kKVHeads, kHeadSize, kBlock, DType::kF16, {0, 0}, {12}});
+      KVLayout{2, kKVHeads, kHeadSize, kBlock, DType::kF16, {0, 0}, {45}});
   const Model model(format);
   Program program(device, cache, {kMaxTokens, 4});
   const Buffer logits = record(program, model, *device);
-  Step step;
+  program.set_row_blocks(uses_row_blocks);
   for (int i = 0; i < 2; ++i) program.run(step.arrays);
   std::vector<float> result;
   for (int r = 0; r < 3; ++r) result.insert(result.end(), logits.row(r), logits.row(r) + kVocab);
@@ -123,7 +126,7 @@ std::vector<float> run_model(Isa isa, int threads, WeightFormat format) {
 void check_refusal(const char* what, const std::function<void(Step&)>& damage) {
   const auto device = std::make_shared<Device>(Isa::kGeneric, 1);
   const auto cache = std::make_shared<KVCache>(
-      KVLayout{2, kKVHeads, kHeadSize, kBlock, DType::kF16, {0, 0}, {12}});
+      KVLayout{2, kKVHeads, kHeadSize, kBlock, DType::kF16, {0, 0}, {45}});
   const Model model(WeightFormat::kF32);
   Program program(device, cache, {kMaxTokens, 4});
   record(program, model, *device);
@@ -148,7 +151,7 @@ void check_refusals() {
   check_refusal("a sequence past its table",
                 [](Step& step) { step.keys[1] = kTableWidth * kBlock; });
   check_refusal("a negative key start", [](Step& step) { step.keys[1] = -1; });
-  check_refusal("a block past the pool", [](Step& step) { step.table[0] = 12; });
+  check_refusal("a block past the pool", [](Step& step) { step.table[0] = 45; });
   check_refusal("a write to a block given back",
                 [](Step& step) { step.table[2 * kTableWidth] = -1; });
   check_refusal("an output row past the tokens", [](Step& step) { step.outputs[0] = 48; });
@@ -167,7 +170,12 @@ void test_program() {
     if (find_kernels(isa, cpu) == nullptr) continue;
     for (const WeightFormat format :
          {WeightFormat::kW4G32, WeightFormat::kW8G16, WeightFormat::kBF16}) {
-      CHECK(run_model(isa, 1, format) == run_model(isa, 4, format), "threads changed a bit");
+      const Step few, many(211);
+      CHECK(run_model(isa, 1, format, few, true) == run_model(isa, 4, format, few, true),
+            "threads changed a bit");
+      const std::vector<float> expected = run_model(isa, 3, format, many, false);
+      CHECK(run_model(isa, 1, format, many, true) == expected, "row blocks changed a bit");
+      CHECK(run_model(isa, 2, format, many, true) == expected, "threads and blocks changed a bit");
     }
   }
   check_refusals();

@@ -133,6 +133,13 @@ class CpuProgram:
         """Start (from zero) or stop to time ops."""
         self._native.set_profiling(enabled)
 
+    def set_row_blocks(self, enabled: bool) -> None:
+        """Whether steps of many rows run in blocks of rows. For tests and measurements.
+
+        Results are the same to the bit.
+        """
+        self._native.set_row_blocks(enabled)
+
     def times(self) -> dict[str, tuple[int, int]]:
         """Per op: calls and nanoseconds since profiling was switched on."""
         return self._native.times()
