@@ -22,6 +22,7 @@ from headrace.core.events import FinishReason, RequestTimes, TokenEvent, TokenLo
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request, TokenSegment
 from headrace.core.stats import EngineStats, StepStats
+from headrace.engine.executor.thinking import ThinkingState
 from headrace.engine.memory.events import BlockRemoved, BlockStored
 
 VOCAB_SIZE = 512
@@ -166,6 +167,9 @@ class FakeEngine:
         position = len(sequence.output)
         is_eos = self.options.tokens and position + 1 >= self.options.tokens
         token = EOS_ID if is_eos else self._next(request, sequence.index, position)
+        if request.params.thinking is not None:
+            forced = ThinkingState(request.params.thinking).after(sequence.output).forced
+            token = token if forced is None else forced
         sequence.output.append(token)
         is_first = not sequence.first_token
         sequence.first_token = sequence.first_token or self._clock.monotonic()

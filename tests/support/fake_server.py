@@ -25,15 +25,18 @@ CHAT_TEMPLATE = (
 PEER_TOKEN = "a secret between machines"
 
 
-def write_byte_tokenizer(path: Path) -> Path:
-    """Token ids are bytes; 256 and 257 are special."""
+def write_byte_tokenizer(
+    path: Path, *, template: str = CHAT_TEMPLATE, added: tuple[str, ...] = ()
+) -> Path:
+    """Token ids are bytes; 256 and 257 are special, those of `added` follow and are text."""
     path.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer(models.BPE(vocab=dict(BYTE_ALPHABET), merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in added])
     tokenizer.save(str(path / "tokenizer.json"))
-    config = {"chat_template": CHAT_TEMPLATE, "eos_token": SPECIAL[1]}
+    config = {"chat_template": template, "eos_token": SPECIAL[1]}
     (path / "tokenizer_config.json").write_text(json.dumps(config))
     return path
 

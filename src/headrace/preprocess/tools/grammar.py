@@ -108,17 +108,17 @@ def _thinking(reasoning: ReasoningReading | None, writer: _Writer) -> list[str]:
     if reasoning is None or reasoning.format is ReasoningFormat.NONE:
         return ["start: calls"]
     if reasoning.format is ReasoningFormat.GPT_OSS:
-        begin, end = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant"
-        thought = f"{writer.text(begin)} {_ANY} {writer.text(end)}"
-        return [f"start: ({thought})? calls"]
-    space = r"/\n{0,2}/"
-    if writer.is_special("</think>"):
-        rules = [f"thought: {_ANY} {writer.text('</think>')} {space}"]
+        begin, end, behind = "<|channel|>analysis<|message|>", "<|end|>", "<|start|>assistant"
+        space = writer.text(behind)
     else:
-        rules = ["thought_text[lazy]: /(.|\\n)*<\\/think>/", f"thought: thought_text {space}"]
+        begin, end, space = "<think>", "</think>", r"/\n{0,2}/"
+    if writer.is_special(end):
+        rules = [f"thought: {_ANY} {writer.text(end)} {space}"]
+    else:
+        rules = [f"thought_text[lazy]: {_ANY} {_quoted(end)}", f"thought: thought_text {space}"]
     if reasoning.is_open:
         return ["start: thought calls", *rules]
-    return [f"start: ({writer.text('<think>')} thought)? calls", *rules]
+    return [f"start: ({writer.text(begin)} thought)? calls", *rules]
 
 
 def _guarded(offer: Offer, frame: Frame, writer: _Writer) -> list[str]:
