@@ -189,6 +189,8 @@ class LLM:
         """Events of one step, but for those of open streams, which find them in their boxes."""
         try:
             events = self._engine.step()
+            if not events and self._engine.is_compiling:
+                self._clock.sleep(0.001)
             if not events and (wake_at := self._engine.wake_at()) is not None:
                 # A batch that is not full; nobody else can come.
                 self._clock.sleep(max(0.0, wake_at - self._clock.monotonic()))

@@ -3,6 +3,7 @@
     HeadraceError
       x BadRequestError            the request is wrong; the client can mend it          400
         - PromptTooLongError       the prompt does not fit the context                   400
+        - GrammarError             a schema, pattern or grammar that cannot be used       400
         - BodyTooLargeError        more bytes than the server accepts                    413
         - UnsupportedMediaError    a content type that we do not read                    415
       x AuthenticationError        no key, or a wrong one                                401
@@ -63,6 +64,10 @@ class PromptTooLongError(BadRequestError):
         )
         self.num_prompt_tokens = num_prompt_tokens
         self.max_context = max_context
+
+
+class GrammarError(BadRequestError):
+    """A schema, pattern or grammar that is faulty, too complex, or leaves the model no way on."""
 
 
 class BodyTooLargeError(BadRequestError):

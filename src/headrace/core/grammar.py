@@ -1,4 +1,4 @@
-"""What bounds the text of an answer: a language, written down in one of four ways."""
+"""What bounds the text of an answer: a language, written down in one of five ways."""
 
 from enum import StrEnum
 
@@ -15,6 +15,8 @@ class GrammarKind(StrEnum):
     LARK = "lark"
     """A context-free grammar with a rule `start`, in llguidance's dialect of Lark: `%json {…}` embeds a
     schema, `/…/` a regular expression, `<name>` a special token, `[lazy]` and `[stop=…]` end free text."""
+    EBNF = "ebnf"
+    """llama.cpp's GBNF, which is also what other engines call EBNF, with a rule `root`; or Lark."""
     BUNDLE = "bundle"
     """llguidance's JSON form of several grammars that refer to each other: {"grammars": [{"name": …,
     "lark_grammar": …}, …]}; the first one is matched."""

@@ -11,6 +11,7 @@ from enum import IntEnum
 from msgspec import Struct
 
 from headrace.core.events import TokenLogprobs
+from headrace.core.grammar import Grammar
 from headrace.core.sampling import SamplingParams
 
 
@@ -40,6 +41,8 @@ class SequenceStart(Struct, frozen=True, array_like=True):
     """Seed of this sequence's noise; sequences of one request have different ones."""
     adapter_index: int = 0
     """0 is the base model."""
+    grammar: Grammar | None = None
+    """Bounds the output; the outputs among `token_ids` have taken it to where it is now."""
 
 
 class BlockWrite(Struct, frozen=True, array_like=True):
@@ -119,6 +122,10 @@ class RowResult(Struct, frozen=True, array_like=True):
     logprobs: tuple[TokenLogprobs, ...] = ()
     error: str | None = None
     """This row could not be computed (logits not finite, a refused argument); others are good."""
+    is_complete: bool = False
+    """The grammar is fulfilled and lets nothing follow the last token."""
+    dead_end: str | None = None
+    """The grammar lets no token follow, and is not fulfilled: the request's fault, in one sentence."""
 
 
 class StepTimes(Struct, frozen=True, array_like=True):

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from headrace.config.engine import EngineConfig, MemoryConfig, ModelConfig, SchedulerConfig
@@ -14,9 +15,12 @@ from headrace.core.model_info import ModelInfo
 from headrace.engine.engine import Engine, Executor
 from headrace.engine.executor.executor import ExecutorParts, ModelExecutor, OverlappedExecutor
 from headrace.engine.executor.sizing import GroupCost, Sizing, SizingFacts, size_kv
+from headrace.engine.grammar_gate import GrammarGate
 from headrace.engine.memory.hashing import RootKey
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.scheduler import Scheduler
+from headrace.grammar.compiler import Encode, GrammarCompiler
+from headrace.grammar.vocabulary import Vocabulary
 from headrace.kernels import topology
 from headrace.kernels.dispatch import create_backend
 from headrace.kernels.ops import Backend
@@ -74,7 +78,8 @@ def build_engine(
     phases.begin("memory")
     spec, sizing = _fit(config, model)
     phases.begin("record")
-    executor = _executor(config, spec, model, backend, clock, sizing)
+    compiler = GrammarCompiler(partial(_vocabulary, model))
+    executor = _executor(config, spec, model, backend, clock, sizing, compiler)
     phases.end()
     ledger = _ledger(config, spec, model, sizing, record_events=record_kv_events)
     scheduler = Scheduler(config.scheduler, ledger, max_context=sizing.max_context)
@@ -83,6 +88,7 @@ def build_engine(
         executor,
         clock,
         max_uncommitted_plans=config.scheduler.max_uncommitted_plans,
+        gate=GrammarGate(compiler),
     )
     return BuiltEngine(engine, _info(config, model, backend, sizing, phases.seconds))
 
@@ -186,6 +192,7 @@ def _executor(
     backend: Backend,
     clock: Clock,
     sizing: Sizing,
+    compiler: GrammarCompiler,
 ) -> Executor:
     scheduler = config.scheduler
     kv_cache = backend.create_kv_cache(_layout(config.memory, spec, sizing.num_blocks))
@@ -201,8 +208,17 @@ def _executor(
         max_num_seqs=scheduler.max_num_seqs,
         max_tokens=max_tokens,
         max_context=sizing.max_context,
+        compiler=compiler,
     )
     return OverlappedExecutor(inner) if scheduler.max_uncommitted_plans > 1 else inner
+
+
+def _vocabulary(model: _Model) -> tuple[Vocabulary, Encode]:
+    """Of the model's own tokenizer. Imported and read when the first grammar comes."""
+    from headrace.preprocess.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(model.checkpoint.path)
+    return tokenizer.vocabulary(model.spec.vocab_size), partial(tokenizer.encode, add_special=False)
 
 
 def _ledger(

@@ -8,12 +8,13 @@ from typing import Protocol
 from msgspec import Struct
 
 from headrace.core.clock import Clock
-from headrace.core.errors import IntegrityError
-from headrace.core.events import TokenEvent
+from headrace.core.errors import HeadraceError, IntegrityError, InternalError
+from headrace.core.events import FinishReason, TokenEvent
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
 from headrace.core.step import OutputKind, StepPlan, StepResult
 from headrace.engine.failure import ExecutorBrokenError
+from headrace.engine.grammar_gate import GrammarGate
 from headrace.engine.memory.events import KVEvent
 from headrace.engine.scheduler.scheduler import Scheduler
 
@@ -62,7 +63,9 @@ class Engine:
         clock: Clock,
         *,
         max_uncommitted_plans: int = 1,
+        gate: GrammarGate | None = None,
     ) -> None:
+        """`gate` compiles grammars; without one, a request that has one comes to a dead end."""
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
@@ -70,23 +73,34 @@ class Engine:
         self._uncommitted: deque[_Submitted] = deque()
         self._num_lone_failures = 0
         self._last_end = 0.0
+        self._gate = gate
         self.last_step: StepStats | None = None
 
     def add(self, request: Request) -> list[TokenEvent]:
         """Take a request in. Returns its final events at once when it cannot ever run."""
-        return self._scheduler.add(request, self._clock.monotonic())
+        now = self._clock.monotonic()
+        if self._gate is not None and not self._gate.enter(request, now):
+            return []
+        return self._told(self._scheduler.add(request, now))
 
     def cancel(self, request_id: str, index: int | None = None) -> list[TokenEvent]:
         """End a request, or one of its sequences; its blocks are free before the next step."""
-        return self._scheduler.cancel(request_id, index, self._clock.monotonic())
+        if self._gate and self._gate.cancel(request_id, index):
+            return []  # its end comes with the next step
+        return self._told(self._scheduler.cancel(request_id, index, self._clock.monotonic()))
 
     def has_work(self) -> bool:
         """A call to `step` would do something."""
-        return bool(self._uncommitted) or self._scheduler.has_work()
+        return bool(self._uncommitted) or self._scheduler.has_work() or bool(self._gate)
+
+    @property
+    def is_compiling(self) -> bool:
+        """Some request waits for its grammar; `step` has nothing to do about it."""
+        return bool(self._gate)
 
     def wake_at(self) -> float | None:
         """While `step` does nothing on purpose: when it will, if nothing arrives. None: ask again soon."""
-        return None if self._uncommitted else self._scheduler.wake_at()
+        return None if self._uncommitted or self._gate else self._scheduler.wake_at()
 
     def step(self) -> list[TokenEvent]:
         """Submit plans up to the allowed depth, then commit the oldest one.
@@ -99,21 +113,27 @@ class Engine:
             raise ExecutorBrokenError(
                 f"{self._num_lone_failures} sequences failed one after another."
             )
+        if self._gate and (events := self._take_passed()):
+            return events
         while not self._uncommitted or self._can_submit():
             plan, events = self._scheduler.schedule(self._clock.monotonic())
             if plan is not None:
                 self._submit(plan)
             if events:
-                return events
+                return self._told(events)
             if plan is None:
                 break
-        return self._commit_oldest() if self._uncommitted else []
+        return self._told(self._commit_oldest()) if self._uncommitted else []
 
     def fail_all(self, reason: str) -> list[TokenEvent]:
         """`step` raised: end every sequence with an error and forget the plans in flight."""
         self._discard()
         self._num_lone_failures = 0
-        return self._scheduler.fail_all(reason, self._clock.monotonic())
+        events = self._scheduler.fail_all(reason, self._clock.monotonic())
+        if self._gate is not None:
+            for request in self._gate.clear():
+                events += _ends(request, FinishReason.ERROR, InternalError(reason))
+        return self._told(events)
 
     def take_kv_events(self) -> list[KVEvent]:
         """Blocks stored and removed since the last call."""
@@ -133,7 +153,30 @@ class Engine:
 
     def close(self) -> None:
         """Give back what the executor holds."""
+        if self._gate is not None:
+            self._gate.close()
         self._executor.close()
+
+    def _take_passed(self) -> list[TokenEvent]:
+        """Hand requests whose grammar is compiled to the scheduler, and end those that cannot run."""
+        assert self._gate is not None
+        events: list[TokenEvent] = []
+        now = self._clock.monotonic()
+        for passed in self._gate.take(now):
+            request = passed.request
+            if passed.finish is not None:
+                events += _ends(request, passed.finish, passed.error)
+                continue
+            events += self._scheduler.add(request, now)
+            for index in passed.cancelled:
+                events += self._scheduler.cancel(request.request_id, index, now)
+        return self._told(events)
+
+    def _told(self, events: list[TokenEvent]) -> list[TokenEvent]:
+        """The same, after the gate has seen who ended."""
+        if self._gate is not None:
+            self._gate.watch(events)
+        return events
 
     def _can_submit(self) -> bool:
         waiting = self._uncommitted
@@ -198,3 +241,14 @@ class Engine:
             model_seconds=times.model,
             sample_seconds=times.sample,
         )
+
+
+def _ends(
+    request: Request, finish: FinishReason, error: HeadraceError | None = None
+) -> list[TokenEvent]:
+    """The ends of a request that never came to the scheduler."""
+    message, kind = (None, None) if error is None else (str(error), type(error).__name__)
+    return [
+        TokenEvent(request.request_id, index, finish=finish, error=message, error_kind=kind)
+        for index in range(max(1, request.n))
+    ]

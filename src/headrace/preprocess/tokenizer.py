@@ -12,6 +12,7 @@ from typing import Protocol
 
 from headrace.config import env
 from headrace.core.errors import BadRequestError, ModelLoadError
+from headrace.grammar.vocabulary import Vocabulary, read_vocabulary
 from headrace.preprocess.special_text import SpecialTokens
 from headrace.preprocess.spelling import TokenBytes, spell
 from headrace.preprocess.text_length import LengthBound, length_bound
@@ -76,6 +77,10 @@ class Tokenizer(Protocol):
 
     def id_of(self, token: str) -> int | None:
         """The id of a token, given as the vocabulary writes it."""
+        ...
+
+    def vocabulary(self, size: int) -> Vocabulary:
+        """What a grammar must know, of a model with logits for `size` tokens. Spells every token."""
         ...
 
 
@@ -149,6 +154,15 @@ class TextTokenizer:
 
     def id_of(self, token: str) -> int | None:
         return self._core.token_to_id(token)
+
+    def vocabulary(self, size: int) -> Vocabulary:
+        return read_vocabulary(
+            self._all_bytes,
+            num_known=self._size,
+            size=size,
+            special_ids=self._special,
+            end_ids=self._facts.eos_token_ids,
+        )
 
     def _encode(self, text: str) -> list[int]:
         try:

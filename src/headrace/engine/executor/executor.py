@@ -12,8 +12,10 @@ from headrace.core.clock import Clock
 from headrace.core.errors import KernelError
 from headrace.core.step import StepPlan, StepResult, StepTimes
 from headrace.engine.executor.inputs import InputBuilder
+from headrace.engine.executor.matching import Matchers
 from headrace.engine.executor.sampler import Sampler
 from headrace.engine.executor.slots import SlotTable
+from headrace.grammar.compiler import GrammarCompiler
 from headrace.kernels.ops import Backend, KVCache, Program
 from headrace.kernels.values import Buffer, StepInputs
 
@@ -39,13 +41,16 @@ class ModelExecutor:
         max_num_seqs: int,
         max_tokens: int,
         max_context: int,
+        compiler: GrammarCompiler | None = None,
     ) -> None:
+        """`compiler` is for sequences with a grammar; without one they come to a dead end."""
         block_size = parts.kv_cache.layout.block_size
         max_blocks = -(-(max_context + 1) // block_size)
         num_groups = len(parts.kv_cache.layout.num_blocks)
         self._table = SlotTable(max_num_seqs, max_context, (max_blocks,) * num_groups)
         self._inputs = InputBuilder(self._table, max_tokens=max_tokens)
-        self._sampler = Sampler(parts.backend, self._table)
+        self._matchers = Matchers(compiler)
+        self._sampler = Sampler(parts.backend, self._table, self._matchers)
         self._parts = parts
         self._clock = clock
         self._bound: StepInputs | None = None
@@ -88,10 +93,12 @@ class ModelExecutor:
             raise KernelError("This executor has no tier below its KV cache.")
         for slot in plan.ended_slots:
             self._table.end(slot)
+            self._matchers.end(slot)
         for start in plan.starts:
             if start.adapter_index:
                 raise KernelError("This executor has no adapters.")
             self._table.start(start)
+            self._matchers.start(start)
         for write in plan.block_writes:
             self._table.write_blocks(write)
         for copy in plan.block_copies:

@@ -7,6 +7,7 @@ from headrace.core.errors import KernelError
 from headrace.core.events import TokenLogprobs
 from headrace.core.step import OutputKind, PlanRow, RowResult, StepPlan
 from headrace.engine.executor.inputs import OutputRows
+from headrace.engine.executor.matching import Matchers
 from headrace.engine.executor.slots import SlotTable, no_biases
 from headrace.kernels.bound import Draw
 from headrace.kernels.ops import Backend
@@ -22,9 +23,12 @@ class Sampler:
     only positions have changed, in place.
     """
 
-    def __init__(self, backend: Backend, table: SlotTable) -> None:
+    def __init__(
+        self, backend: Backend, table: SlotTable, matchers: Matchers | None = None
+    ) -> None:
         self._backend = backend
         self._table = table
+        self._matchers = Matchers(None) if matchers is None else matchers
         self._history = table.history.data
         self._num_logprobs = table.num_logprobs.data
         self._draw: Draw | None = None
@@ -51,6 +55,8 @@ class Sampler:
         allowed = None
         if plan.token_masks:
             allowed = unpack_masks(plan.token_masks, outputs.masks, logits.shape[1])
+        elif self._matchers:
+            allowed = self._matchers.masks(plan, outputs.count, logits.shape[1])
         if table.thinking:
             allowed = table.thinking.bound(plan, allowed, outputs.count, logits.shape[1])
         tokens = draw(allowed)
@@ -72,6 +78,13 @@ class Sampler:
             while count <= row.num_draft and drafts[count - 1] == tokens[first + count - 1]:
                 count += 1
         accepted = tokens[first : first + count]
+        is_bounded = self._matchers.has(slot)
+        if is_bounded:
+            dead_end = self._matchers.dead_end(slot)
+            if dead_end is not None:
+                return RowResult(slot, dead_end=dead_end)
+            accepted = self._matchers.cut(slot, accepted)
+            count = len(accepted)
         if -1 in accepted:
             return RowResult(slot, error=_NOT_FINITE)
         place = row.start + row.num_tokens - row.num_draft
@@ -83,10 +96,11 @@ class Sampler:
             self._table.thinking.accept(slot, accepted)
         num_top = self._num_logprobs[slot]
         drawn = draw.output if num_top >= 0 else None
-        if drawn is None:
-            return RowResult(slot, tuple(accepted))
-        logprobs = tuple([_logprobs(drawn, first + i, num_top) for i in range(count)])
-        return RowResult(slot, tuple(accepted), logprobs)
+        logprobs: tuple[TokenLogprobs, ...] = ()
+        if drawn is not None:
+            logprobs = tuple([_logprobs(drawn, first + i, num_top) for i in range(count)])
+        is_complete = is_bounded and self._matchers.accept(slot, accepted)
+        return RowResult(slot, tuple(accepted), logprobs, is_complete=is_complete)
 
     def _gather(self, outputs: OutputRows) -> SampleBatch:
         """The sampling parameters of some slots, one row each, and the positions themselves."""

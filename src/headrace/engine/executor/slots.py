@@ -53,7 +53,8 @@ class SlotTable:
         self._set_params(slot, params)
         self.thinking.start(start)
         self._masks.pop(slot, None)
-        if params.min_tokens > 0 and start.mask_token_ids:
+        # With a grammar, which is stronger than a minimum length, the matcher masks them.
+        if params.min_tokens > 0 and start.mask_token_ids and start.grammar is None:
             self._masks[slot] = np.array(start.mask_token_ids, np.int32)
 
     def end(self, slot: int) -> None:

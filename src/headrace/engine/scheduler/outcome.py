@@ -14,14 +14,17 @@ class Outcome(NamedTuple):
     stop_token_id: int | None
 
 
-def judge(token_ids: tuple[int, ...], stop_ids: Container[int], room: int) -> Outcome:
+def judge(
+    token_ids: tuple[int, ...], stop_ids: Container[int], room: int, *, is_complete: bool = False
+) -> Outcome:
     """Take tokens up to the first that ends the sequence: a stop token, or the `room`-th one.
 
+    `is_complete`: nothing may follow the last of them, so it ends there, whatever room is left.
     `room` is at least 1: a sequence without room has ended before.
     """
     for count, token_id in enumerate(token_ids, start=1):
         if token_id in stop_ids:
             return Outcome(count, FinishReason.STOP, token_id)
-        if count == room:
+        if count == room and not (is_complete and count == len(token_ids)):
             return Outcome(count, FinishReason.LENGTH, None)
-    return Outcome(len(token_ids), None, None)
+    return Outcome(len(token_ids), FinishReason.STOP if is_complete else None, None)

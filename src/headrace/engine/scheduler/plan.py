@@ -74,6 +74,7 @@ class PlanBuilder:
                 token_ids=list(sequence.tokens),
                 num_prompt_tokens=group.num_prompt,
                 seed=sequence.seed,
+                grammar=group.request.grammar,
             )
         )
 

@@ -14,6 +14,7 @@ from collections import deque
 from headrace.config.engine import SchedulerConfig
 from headrace.core.errors import (
     DeadlineExceededError,
+    GrammarError,
     HeadraceError,
     IntegrityError,
     InternalError,
@@ -260,13 +261,18 @@ class Scheduler:
         if not planned.is_output:
             self._advance(sequence, planned.start + planned.num_tokens)
             return None
+        if row.dead_end is not None:
+            error: HeadraceError = GrammarError(row.dead_end)
+            return self._end(sequence, FinishReason.ERROR, error=error)
         if not 1 <= len(row.token_ids) <= planned.num_draft + 1:
             error = InternalError("A step gave the wrong number of tokens.")
             return self._end(sequence, FinishReason.ERROR, error=error)
         sequence.num_pending -= 1
         sequence.is_suspect = False
         room = sequence.group.max_total - len(sequence.tokens)
-        kept, finish, stop_id = judge(row.token_ids, sequence.group.stop_ids, room)
+        kept, finish, stop_id = judge(
+            row.token_ids, sequence.group.stop_ids, room, is_complete=row.is_complete
+        )
         token_ids = row.token_ids if kept == len(row.token_ids) else row.token_ids[:kept]
         sequence.tokens.extend(token_ids)
         self.totals.generated_tokens += kept
