@@ -20,7 +20,7 @@ from headrace.config.load import build as build_config
 from headrace.config.security import SecurityConfig
 from headrace.config.server import ServerConfig
 from headrace.core.clock import Clock, SystemClock
-from headrace.core.errors import BadRequestError, InternalError
+from headrace.core.errors import BadRequestError, GrammarError, InternalError
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.request import Request, TokenSegment
 from headrace.engine.build import build_engine
@@ -156,8 +156,9 @@ class LLM:
 
     def _chat(self, messages: Any, params: Mapping[str, Any]) -> tuple[Request, TextOptions]:
         wire = _wire(ChatRequest, {"messages": list(messages), **params})
-        options = _options(wire, stands_alone=not wire.continue_final_message)
-        return self._preparer.chat(wire, self._arrival()), options
+        request = self._preparer.chat(wire, self._arrival())
+        stands_alone = not (wire.continue_final_message or request.grammar)
+        return request, _options(wire, stands_alone=stands_alone)
 
     def _arrival(self) -> Arrival:
         # Whoever runs the engine in its own process may continue answers and choose salts.
@@ -212,7 +213,8 @@ class LLM:
         if outcome.cancel:
             self._engine.cancel(event.request_id, event.index)
         if outcome.delta is not None and outcome.delta.error is not None:
-            raise InternalError(outcome.delta.error)
+            kind = GrammarError if outcome.delta.error_kind == "GrammarError" else InternalError
+            raise kind(outcome.delta.error)
         return outcome.delta
 
 

@@ -80,6 +80,14 @@ class RealEngine:
             self.clock.advance(0.001)
         self._take(self.engine.step())
 
+    def step_keeping(self, events: list[TokenEvent]) -> None:
+        """One turn; events of requests that were not added here, such as expected errors, are kept."""
+        for event in self.engine.step():
+            if (event.request_id, event.index) in self._said:
+                self._take([event])
+            else:
+                events.append(event)
+
     def cancel(self, request_id: str) -> None:
         """As when its client leaves."""
         self._take(self.engine.cancel(request_id))

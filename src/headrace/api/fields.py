@@ -62,15 +62,26 @@ class GenerationFields(Struct, frozen=True, kw_only=True):
     prior_output_ids: list[TokenId] | None = None
     """Output that an earlier replica already made, to be continued; trusted peers only."""
 
-    # Known to other servers, refused here unless harmless: see `api.unsupported`.
+    # What bounds the text of the answer; at most one of them: `preprocess.constraint` reads them.
     response_format: Any = None
+    """OpenAI's."""
     structured_outputs: Any = None
+    """vLLM's, and its older forms, which begin with `guided_`."""
     guided_json: Any = None
     guided_regex: Any = None
     guided_choice: Any = None
     guided_grammar: Any = None
     grammar: Any = None
+    """llama.cpp's GBNF; or Lark."""
+    grammar_lazy: bool | None = None
     json_schema: Any = None
+    """llama.cpp's and SGLang's."""
+    regex: Any = None
+    """SGLang's, as the next two."""
+    ebnf: Any = None
+    structural_tag: Any = None
+
+    # Known to other servers, refused here unless harmless: see `api.unsupported`.
     prompt_logprobs: Any = None
     use_beam_search: Any = None
     best_of: Any = None

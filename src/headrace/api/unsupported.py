@@ -15,10 +15,6 @@ def _falsy(value: Any) -> bool:
     return not value
 
 
-def _plain_text(value: Any) -> bool:
-    return isinstance(value, dict) and bool(value.get("type") == "text")
-
-
 def _text_only(value: Any) -> bool:
     return not value or value == ["text"]
 
@@ -29,14 +25,6 @@ def _is_one(value: Any) -> bool:
 
 #: Field → values that ask for nothing. Anything else is a 400.
 _COMMON: dict[str, Harmless] = {
-    "response_format": _plain_text,
-    "structured_outputs": _falsy,
-    "guided_json": _falsy,
-    "guided_regex": _falsy,
-    "guided_choice": _falsy,
-    "guided_grammar": _falsy,
-    "grammar": _falsy,
-    "json_schema": _falsy,
     "prompt_logprobs": lambda value: value is None,
     "use_beam_search": _falsy,
     "length_penalty": _is_one,

@@ -113,6 +113,10 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Format of reasoning before an answer: auto, none, think or gpt_oss."""
     tokenizer_threads: Annotated[int, Meta(ge=1, le=64)] = 2
     """Threads that apply templates and tokenise."""
+    grammar_processes: Annotated[int, Meta(ge=1, le=64)] = 2
+    """Processes that try out schemas and grammars; they start when the first one comes."""
+    grammar_timeout: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 5.0
+    """Seconds that compiling a schema or grammar may take; longer ones are answered 400."""
     drain_timeout: Annotated[float, Meta(ge=0.0, extra={"unit": "seconds"})] = 30.0
     """Seconds that running requests get after SIGTERM."""
     watchdog_timeout: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 60.0

@@ -98,6 +98,7 @@ class GrammarCompiler:
                     n_vocab=len(words.tokens),
                     eos_token=words.end_ids,
                 )
+                words.greedy = self._tokenizer.greedy_tokenize
             return self._tokenizer
 
 

@@ -1,14 +1,8 @@
 """A `Grammar` as llguidance wants it. Everything here may raise or run long: see `checks.py`."""
 
-import json
-from typing import Any
-
 from headrace.core.errors import GrammarError
 from headrace.core.grammar import Grammar, GrammarKind
-
-#: White space between the tokens of a JSON document: none, one space, or a line break and its indentation.
-#: Bounded, because a model that is unsure writes white space for ever when it may.
-WHITE_SPACE = r"( |\n[ ]{0,40})?"
+from headrace.grammar.schemas import with_white_space
 
 
 def definition(grammar: Grammar) -> str:
@@ -16,7 +10,7 @@ def definition(grammar: Grammar) -> str:
     from llguidance import LLMatcher
 
     if grammar.kind is GrammarKind.JSON_SCHEMA:
-        return _from_schema(grammar.text)
+        return _from_schema(grammar)
     if grammar.kind is GrammarKind.REGEX:
         return LLMatcher.grammar_from_regex(grammar.text)
     if grammar.kind is GrammarKind.BUNDLE:
@@ -32,12 +26,10 @@ def definition(grammar: Grammar) -> str:
     return LLMatcher.grammar_from_lark(text)
 
 
-def _from_schema(text: str) -> str:
+def _from_schema(grammar: Grammar) -> str:
     from llguidance import LLMatcher
 
-    defaults: Any = {"whitespace_pattern": WHITE_SPACE}
     try:
-        schema = json.loads(text)
-        return LLMatcher.grammar_from_json_schema(schema, defaults=defaults)
+        return LLMatcher.grammar_from_json_schema(with_white_space(grammar).text)
     except (ValueError, TypeError, RecursionError) as error:
         raise GrammarError(f"the schema is not valid JSON: {error}") from error

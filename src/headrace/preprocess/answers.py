@@ -11,7 +11,7 @@ from headrace.preprocess.reading import Reading, ReasoningReading, ToolReading
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.preprocess.tools.detect import reasoning_format, tool_format
 from headrace.preprocess.tools.frames import MARKS
-from headrace.preprocess.tools.grammar import call_grammar
+from headrace.preprocess.tools.grammar import after_thinking, call_grammar
 from headrace.preprocess.tools.offer import Mode, Offer
 
 _THINK_MARKS = ("<think>", "</think>")
@@ -62,6 +62,10 @@ class AnswerPlanner:
             grammar=grammar,
             thinking=self._limit(request, reasoning),
         )
+
+    def bound(self, grammar: Grammar, reasoning: ReasoningReading | None) -> Grammar:
+        """The grammar of an answer that bounds what comes after its reasoning."""
+        return after_thinking(grammar, reasoning, self._special)
 
     def _tools(self, offer: Offer) -> ToolReading | None:
         is_forced = offer.mode is Mode.REQUIRED

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from headrace.api.fields import MAX_LOGIT_BIAS, MAX_STOP_CHARS, MAX_STOP_TOKEN_IDS, MAX_STOPS
 from headrace.core.errors import BadRequestError
@@ -112,6 +112,16 @@ def resolve_params(
         ignore_eos=bool(fields.ignore_eos),
         logprobs=_logprobs(logprobs),
     )
+
+
+def bounded(params: SamplingParams) -> SamplingParams:
+    """The same for an answer that a grammar bounds: `ignore_eos` then means as long as it allows.
+
+    Once nothing else may follow, the answer ends whatever was wished for.
+    """
+    if not params.ignore_eos:
+        return params
+    return structs.replace(params, ignore_eos=False, min_tokens=params.max_tokens)
 
 
 def resolve_seed(seed: int | None, draw_seed: Callable[[], int]) -> int:

@@ -18,9 +18,16 @@ from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request, TokenSegment
 from headrace.preprocess.answers import Answer, AnswerPlanner
 from headrace.preprocess.chat_template import ChatTemplate
+from headrace.preprocess.constraint import read_constraint
 from headrace.preprocess.generation_config import SamplingDefaults
 from headrace.preprocess.messages import plain_messages
-from headrace.preprocess.params import Bounds, check_token_ids, draw_random_seed, resolve_params
+from headrace.preprocess.params import (
+    Bounds,
+    bounded,
+    check_token_ids,
+    draw_random_seed,
+    resolve_params,
+)
 from headrace.preprocess.reading import Reading
 from headrace.preprocess.special_text import free_mark
 from headrace.preprocess.templates import ChatTemplates
@@ -323,6 +330,12 @@ class Preparer:
         )
         if answer.thinking is not None:
             params = structs.replace(params, thinking=answer.thinking)
+        grammar = answer.grammar
+        constraint = read_constraint(fields)
+        if grammar is None and constraint is not None:
+            grammar = self._answers.bound(constraint.grammar, answer.reading.reasoning)
+        if grammar is not None:
+            params = bounded(params)
         prior = fields.prior_output_ids or []
         self._check_prior(fields, prior, n, params.max_tokens)
         return Request(
@@ -334,7 +347,7 @@ class Preparer:
             priority=fields.priority or 0,
             prior_output_ids=prior,
             cache_salt=arrival.tenant + (fields.cache_salt or "").encode(),
-            grammar=answer.grammar,
+            grammar=grammar,
             arrival_time=arrival.time,
             deadline=arrival.time + self._config.request_timeout,
             max_queue_time=self._config.max_queue_time,

@@ -7,6 +7,8 @@ from headrace.api.fields import GenerationFields
 from headrace.api.unsupported import refuse_unsupported
 from headrace.completion.choice import TextOptions
 from headrace.core.errors import BadRequestError
+from headrace.core.request import Request
+from headrace.preprocess.constraint import constraint_field
 from headrace.preprocess.prepare import Arrival, Preparer
 from headrace.preprocess.reading import Reading
 from headrace.server.admission import Ticket
@@ -83,6 +85,13 @@ def decode_request(call: Call, kind: type[T]) -> T:
     if request.stream_options is not None and not request.stream:
         raise BadRequestError("'stream_options' needs 'stream' to be true.", param="stream_options")
     return request
+
+
+async def check_grammar(model: ServedModel, request: Request, wire: GenerationFields) -> None:
+    """Have what bounds the answer tried out. Raises GrammarError that names the field."""
+    if request.grammar is not None:
+        assert model.grammars is not None
+        await model.grammars.check(request.grammar, constraint_field(wire))
 
 
 def head_of(call: Call, request: GenerationFields, preparer: Preparer, arrival: Arrival) -> Head:

@@ -80,6 +80,7 @@ def error_named(kind: str | None, message: str) -> HeadraceError:
         errors.BadRequestError,
         errors.DeadlineExceededError,
         errors.EngineDeadError,
+        errors.GrammarError,
         errors.InternalError,
         errors.OverloadedError,
         errors.RequestCancelledError,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 
 from headrace import __version__
 from headrace.config.server import ServerConfig
@@ -12,6 +13,7 @@ from headrace.core.model_info import ModelInfo
 from headrace.core.stats import LoadReport, ReplicaState
 from headrace.engine.client import EngineClient
 from headrace.engine.messages import Update
+from headrace.grammar.checks import GrammarChecks
 from headrace.observe import catalogue
 from headrace.observe.metrics import Metrics
 from headrace.observe.recorder import EngineRecorder, RequestRecorder
@@ -37,6 +39,8 @@ class ServedModel:
         self.request_metrics = RequestRecorder(Metrics(), "", clock)
         self.preparer: Preparer | None = None
         """Set once the model is known."""
+        self.grammars: GrammarChecks | None = None
+        """Set with `preparer`."""
 
     def name_metrics(self, info: ModelInfo, phases: dict[str, float]) -> None:
         """The model is loaded for the first time: its metrics begin."""
@@ -125,6 +129,13 @@ class Replica:
     def bind(self, model: ServedModel, preparer: Preparer) -> None:
         """The model is loaded and its tokenizer too: it can serve."""
         model.preparer = preparer
+        if model.grammars is None:
+            model.grammars = GrammarChecks(
+                partial(preparer.tokenizer.vocabulary, preparer.info.vocab_size),
+                processes=self.config.grammar_processes,
+                timeout=self.config.grammar_timeout,
+                max_waiting=self.config.max_queued_requests,
+            )
         infos = [m.info for m in self.models.values() if m.info is not None]
         self.admission.max_running = max(1, sum(info.max_num_seqs for info in infos))
 
@@ -194,6 +205,9 @@ class Replica:
     async def close(self) -> None:
         """Stop the engines."""
         await asyncio.gather(*(model.client.close() for model in self.models.values()))
+        for model in self.models.values():
+            if model.grammars is not None:
+                await model.grammars.close()
         self.workers.close()
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from headrace.config.server import ReasoningFormat, ToolFormat
 from headrace.core.grammar import Grammar, GrammarKind
+from headrace.grammar.tags import embedded
 from headrace.preprocess.reading import ReasoningReading
 from headrace.preprocess.tools.frames import FRAMES, Frame
 from headrace.preprocess.tools.offer import Mode, Offer, Tool
@@ -46,6 +47,23 @@ def call_grammar(
         rules = _guarded(offer, frame, writer)
         return Grammar(GrammarKind.LARK, "\n".join(rules)) if rules else None
     return None
+
+
+def after_thinking(
+    grammar: Grammar, reasoning: ReasoningReading | None, special: Mapping[str, int]
+) -> Grammar:
+    """The same with reasoning in front, where the model reasons; unchanged where it does not."""
+    if reasoning is None or reasoning.format is not ReasoningFormat.THINK:
+        return grammar
+    try:
+        content, beside = embedded(grammar, "answer")
+    except ValueError:
+        return grammar  # a grammar that cannot be part of another is the client's own business
+    lark = "\n".join([*_thinking(reasoning, _Writer(special)), f"calls: {content}"])
+    if beside is None:
+        return Grammar(GrammarKind.LARK, lark)
+    grammars = [{"name": "whole", "lark_grammar": lark}, beside]
+    return Grammar(GrammarKind.BUNDLE, json.dumps({"grammars": grammars}, ensure_ascii=False))
 
 
 def schema_of(tool: Tool) -> dict[str, Any]:

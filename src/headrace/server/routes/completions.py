@@ -5,7 +5,13 @@ from headrace.server.asgi import App
 from headrace.server.calls import Call, preparer_of
 from headrace.server.endpoint import Operation
 from headrace.server.exchange import Plan
-from headrace.server.generation import decode_request, generating, head_of, text_options
+from headrace.server.generation import (
+    check_grammar,
+    decode_request,
+    generating,
+    head_of,
+    text_options,
+)
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.shapes import CompletionShape
 
@@ -32,6 +38,7 @@ async def prepare(call: Call) -> tuple[ServedModel, Plan]:
     preparer = preparer_of(model)
     arrival = call.arrival("cmpl")
     requests = await call.replica.workers.run(len(call.body), preparer.completion, wire, arrival)
+    await check_grammar(model, requests[0], wire)  # all prompts share it
     plan = Plan(
         requests=requests,
         shape=CompletionShape(head_of(call, wire, preparer, arrival), wire, preparer.tokenizer),
