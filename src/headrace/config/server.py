@@ -94,6 +94,13 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Headers that a request may have; more are answered 431."""
     max_json_depth: Annotated[int, Meta(ge=8, le=500)] = 100
     """Lists and objects inside each other that a body may have."""
+    resume_window: Annotated[int, Meta(ge=0, extra={"unit": "bytes"})] = 0
+    """Last bytes of each stream that are kept for a client that was cut off (Last-Event-ID), such as 256KiB.
+    0: streams end with their connection."""
+    resume_linger: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 30.0
+    """Seconds that a stream waits for its client to come back, and that it is kept after its end."""
+    max_resumable_streams: Annotated[int, Meta(ge=1)] = 256
+    """Streams that are kept at once; more cannot be resumed."""
     strict: bool = False
     """Refuse requests with fields that are not known here, instead of ignoring those fields."""
     max_connections: Annotated[int, Meta(ge=1)] = 1000

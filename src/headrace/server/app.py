@@ -8,7 +8,7 @@ from headrace.server.endpoint import Access, Endpoint
 from headrace.server.guard import Cors, Guard
 from headrace.server.middleware import BodyLimit, ConnectionLimit, Observed, Problems
 from headrace.server.replica import Replica
-from headrace.server.routes import abort, chat, completions, docs, models, ops, text
+from headrace.server.routes import abort, chat, completions, docs, models, ops, streams, text
 
 
 def build_routes(replica: Replica) -> list[Endpoint]:
@@ -33,6 +33,7 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint("POST", "/v1/abort", abort.abort(replica, must_exist=True), abort.ABORT),
         Endpoint("POST", "/abort_request", abort.abort(replica, must_exist=False), abort.DIALECT),
         Endpoint("POST", "/abort_requests", abort.abort(replica, must_exist=False), abort.DIALECT),
+        Endpoint("GET", "/v1/streams/{stream_id}", streams.resume_stream(replica), streams.RESUME),
         Endpoint("GET", "/v1/models", models.list_models(replica), models.LIST),
         Endpoint("GET", "/v1/models/{name:path}", models.one_model(replica), models.ONE),
         Endpoint("GET", "/livez", ops.livez(), ops.LIVEZ),

@@ -12,13 +12,14 @@ from headrace.preprocess.constraint import constraint_field
 from headrace.preprocess.prepare import Arrival, Preparer
 from headrace.preprocess.reading import Reading
 from headrace.server.admission import Ticket
-from headrace.server.asgi import App, Receive, Scope, Send
+from headrace.server.asgi import App, Receive, Scope, Send, header
 from headrace.server.auth import is_trusted_peer
 from headrace.server.bodies import read_body
 from headrace.server.calls import Call, check_media_type, log_body
 from headrace.server.exchange import Exchange, Plan
 from headrace.server.guard import owner_of
 from headrace.server.replica import Replica, ServedModel
+from headrace.server.resume import resume
 from headrace.server.shapes import Head, fingerprint
 
 T = TypeVar("T", bound=GenerationFields)
@@ -33,17 +34,32 @@ def generating(replica: Replica, prepare: Prepare) -> App:
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
         is_peer = is_trusted_peer(scope, replica.config.trusted_peer_token)
         check_media_type(scope)
+        event_id = header(scope, b"last-event-id")
+        if event_id and replica.config.resume_window:
+            # A client that sends its request again, as fetch-based readers of events do.
+            with replica.bodies.reserve(scope) as reservation:
+                await read_body(receive, reservation)
+            await resume(replica.streams, event_id, scope, receive, send)
+            return
         admitted = await _admit(replica, prepare, scope, receive, is_peer=is_peer)
         if admitted is None:
             return
         model, plan, ticket = admitted
-        try:
-            exchange = Exchange(replica, model, plan, ticket)
-            names = [scope["headrace.request_id"], *_names(plan)]
-            with replica.open_requests.listed(names, owner_of(scope), exchange.abort):
-                await exchange.run(scope, receive, send)
-        finally:
-            ticket.close()
+        names, owner = _names(plan), owner_of(scope)
+
+        async def answer(receive: Receive, send: Send) -> None:
+            try:
+                exchange = Exchange(replica, model, plan, ticket)
+                own = [scope["headrace.request_id"], *names]
+                with replica.open_requests.listed(own, owner, exchange.abort):
+                    await exchange.run(scope, receive, send)
+            finally:
+                ticket.close()
+
+        if plan.is_stream:
+            await replica.streams.serve(names[-1], owner, answer, receive, send)
+        else:
+            await answer(receive, send)
 
     return respond
 

@@ -23,6 +23,7 @@ from headrace.server.admission import Admission
 from headrace.server.bodies import BodyBudget
 from headrace.server.keys import KeyRing
 from headrace.server.open_requests import OpenRequests
+from headrace.server.resume import ResumableStreams
 
 log = logging.getLogger("headrace.server")
 
@@ -98,6 +99,11 @@ class Replica:
             on_reject=self.note_rejection,
         )
         self.open_requests = OpenRequests()
+        self.streams = ResumableStreams(
+            window=config.resume_window,
+            linger=config.resume_linger,
+            max_streams=config.max_resumable_streams,
+        )
         self.bodies = BodyBudget(config.max_buffered_bytes, self.note_rejection)
         self.created = int(clock.wall())
         self._started = clock.monotonic()

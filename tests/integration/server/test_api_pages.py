@@ -21,7 +21,9 @@ EXAMPLES = [
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A slow one: what is to be ended must still run."""
-    with FakeServer(tmp_path_factory.mktemp("pages"), engine={"step": 0.01}) as running:
+    with FakeServer(
+        tmp_path_factory.mktemp("pages"), engine={"step": 0.01}, resume_window=1 << 20
+    ) as running:
         yield running
 
 

@@ -18,6 +18,7 @@ ROUTES = {
     ("POST", "/abort_request"),
     ("POST", "/abort_requests"),
     ("GET", "/props"),
+    ("GET", "/v1/streams/{stream_id}"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{name:path}"),
     ("GET", "/livez"),
