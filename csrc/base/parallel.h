@@ -49,18 +49,20 @@ class ThreadPool {
   void work(int thread);
   void claim_all(int thread);
 
-  // The job. Written between jobs only; read by threads that hold an unfinished item of it.
-  Function function_ = nullptr;
-  void* context_ = nullptr;
-  int64_t first_item_ = 0;
-  uint32_t num_items_ = 0;
-
-  std::mutex turn_;  // held by whoever runs a job
+  // All that a waiting thread looks at when a job comes, on one line of memory: what other cores
+  // wrote is fetched once.
   // High half: number of the job; low half: items not yet claimed.
   alignas(64) std::atomic<uint64_t> ticket_{0};
-  alignas(64) std::atomic<uint32_t> unfinished_{0};
   // Changes with every job and at the end; what sleeping workers wait for.
-  alignas(64) std::atomic<uint32_t> signal_{0};
+  std::atomic<uint32_t> signal_{0};
+  // The job. Written between jobs only; read by threads that hold an unfinished item of it.
+  uint32_t num_items_ = 0;
+  int64_t first_item_ = 0;
+  Function function_ = nullptr;
+  void* context_ = nullptr;
+
+  alignas(64) std::atomic<uint32_t> unfinished_{0};
+  alignas(64) std::mutex turn_;  // held by whoever runs a job
   std::atomic<bool> is_stopping_{false};
   std::vector<std::thread> workers_;
 };
