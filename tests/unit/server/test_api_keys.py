@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import re
 
 import pytest
 from tests.support.fake_clock import FakeClock
@@ -130,27 +131,21 @@ async def _calls(app):
 async def test_every_route_refuses_without_a_key_and_with_a_wrong_one(tmp_path):
     async with InProcess(tmp_path, security={"api_keys": "alice:sk-1"}) as app:
         calls = await _calls(app)
-        assert len(calls) > 15
+        assert len(calls) > 25
         for path, method in calls:
-            url = path.replace("{name:path}", "x").replace("{stream_id}", "x")
-            for headers in ({}, {"authorization": "Bearer sk-2"}, {"x-api-key": "sk-1 "}):
-                if headers and path in OPEN:
-                    continue
+            url = re.sub(r"\{[^}]*\}", "x", path)
+            for headers in ({}, {"authorization": "Bearer sk-2"}, {"x-api-key": "alice:sk-1"}):
                 answer = await app.http.request(method, url, headers=headers)
                 if path in OPEN:
                     assert answer.status_code == 200, path
                     continue
-                if headers.get("x-api-key"):
-                    continue  # httpx strips it: the key is right then
                 assert answer.status_code == 401, (path, method)
                 assert answer.headers["www-authenticate"] == "Bearer"
                 assert answer.headers["x-request-id"]
                 if method != "HEAD":
                     error = answer.json()["error"]
-                    assert (error["type"], error["code"]) == (
-                        "authentication_error",
-                        "invalid_api_key",
-                    )
+                    assert error["type"] == "authentication_error"
+                    assert error["code"] == "invalid_api_key"
 
 
 async def test_with_a_key_every_route_answers(tmp_path):
