@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-WITH_SERVER = ("openai_client.py", "stream_chat.py", "many_at_once.py", "curl.sh", "load_test.sh")
+WITH_SERVER = (
+    "openai_client.py",
+    "stream_chat.py",
+    "many_at_once.py",
+    "tool_calling.py",
+    "curl.sh",
+    "load_test.sh",
+)
 
 
 def run(name: str, url: str) -> str:
@@ -49,6 +56,12 @@ def test_stream_chat(server: str) -> None:
 
 def test_many_at_once(server: str) -> None:
     assert "same alone and in company: True" in run("many_at_once.py", server)
+
+
+def test_tool_calling(server: str) -> None:
+    output = run("tool_calling.py", server)
+    assert output.startswith("get_weather({'city': ")
+    assert len(output.splitlines()) > 1
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")

@@ -1,4 +1,4 @@
-"""Every shell example in docs/api runs against a server, and answers with the fields that the page shows."""
+"""Every shell example in docs/api, and in guides about requests, runs against a server, and answers with the fields that the page shows."""
 
 import json
 import re
@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from tests.support.fake_server import FakeServer
 
-PAGES = sorted((Path(__file__).parents[3] / "docs" / "api").glob("*.md"))
+DOCS = Path(__file__).parents[3] / "docs"
+GUIDES = [DOCS / "guides" / f"{name}.md" for name in ("tool-calling", "reasoning")]
+PAGES = [*sorted((DOCS / "api").glob("*.md")), *GUIDES]
 BLOCK = re.compile(r"```sh\n(.*?)```(?:\n+```json\n(.*?)```)?", re.DOTALL)
 EXAMPLES = [
     pytest.param(*found, id=f"{page.stem}-{number}")
