@@ -98,7 +98,9 @@ class _Writer:
 
     def call(self, tool: Tool, frame: Frame, *, skip: str = "") -> str:
         """One call, without `skip` at its beginning."""
-        schema = {"x-guidance": _LAYOUT, **schema_of(tool)}
+        # As with OpenAI, only `strict` refuses a schema with keywords that cannot be enforced.
+        layout = {**_LAYOUT, "lenient": not tool.is_strict, "coerce_one_of": True}
+        schema = {"x-guidance": layout, **schema_of(tool)}
         parts = (
             self.text(frame.begin(tool.name).removeprefix(skip)),
             f"%json {json.dumps(schema, ensure_ascii=False)}",
