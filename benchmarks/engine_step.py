@@ -70,6 +70,9 @@ def main() -> None:
         parts["sample"].append(step.sample_seconds)
         parts["plan and commit"].append(whole - known)
         parts["step"].append(whole)
+        # Everything that is no kernel: what the interpreter costs, with the caches as the model left them.
+        kernels = step.model_seconds + engine._executor._sampler._draw.seconds
+        parts["python's share"].append(whole - kernels)
     print(f"prefill {prefill_tokens / max(prefill_seconds, 1e-9):8.0f} tok/s")
     for name, seconds in parts.items():
         print(f"{name:16s} {1e6 * statistics.median(seconds):9.1f} us")

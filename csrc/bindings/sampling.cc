@@ -1,5 +1,6 @@
 #include <nanobind/stl/optional.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -116,6 +117,9 @@ class BoundSample {
   // The caller's object around the outputs.
   const nb::object& output() const { return output_; }
 
+  // Of the kernel, in the last draw.
+  double seconds() const { return seconds_; }
+
   // The tokens as a list: behind a model that empties the caches, going through the array costs
   // more than the draw.
   nb::list draw(const std::optional<Array2<uint32_t>>& allowed) {
@@ -130,7 +134,9 @@ class BoundSample {
     }
     {
       const nb::gil_scoped_release release;
+      const auto start = std::chrono::steady_clock::now();
       device_->kernels().sample(args, device_->pool(), device_->scratch());
+      seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     }
     nb::list tokens;
     for (int32_t r = 0; r < args.num_rows; ++r) tokens.append(args.token_ids[r]);
@@ -179,6 +185,7 @@ class BoundSample {
   Outputs out_;
   nb::object output_;
   SampleArgs args_{};
+  double seconds_ = 0.0;
 };
 
 void make_bound_sample(BoundSample* self, std::shared_ptr<Device> device, const Logits& logits,
@@ -222,6 +229,7 @@ void bind_sampling(nb::module_& module) {
   nb::class_<BoundSample>(module, "BoundSample")
       .def("__init__", &make_bound_sample)
       .def_prop_ro("output", &BoundSample::output)
+      .def_prop_ro("seconds", &BoundSample::seconds)
       .def("__call__", &BoundSample::draw, nb::arg("allowed").none());
 }
 
