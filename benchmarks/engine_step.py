@@ -14,6 +14,7 @@ from headrace.config.engine import EngineConfig, ExecutorConfig, ModelConfig
 from headrace.core.clock import SystemClock
 from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
+from headrace.core.stats import StepStats
 from headrace.engine.build import build_engine
 
 
@@ -21,6 +22,20 @@ def show_ops(program: Any) -> None:
     """Calls and time of each op of the recorded model."""
     for op, (calls, nanoseconds) in program.times().items() if program else ():
         print(f"{op:18s} {calls:7d} calls {nanoseconds / 1e6:9.1f} ms")
+
+
+def split(step: StepStats, whole: float, sampling: float) -> dict[str, float]:
+    """Seconds of a step by part; `sampling` is the kernel's part of the draw."""
+    known = step.inputs_seconds + step.model_seconds + step.sample_seconds
+    return {
+        "inputs": step.inputs_seconds,
+        "model": step.model_seconds,
+        "sample": step.sample_seconds,
+        "plan and commit": whole - known,
+        "step": whole,
+        # Everything that is no kernel, with the caches as the model left them.
+        "python's share": whole - step.model_seconds - sampling,
+    }
 
 
 def main() -> None:
@@ -64,15 +79,8 @@ def main() -> None:
             continue
         if step.num_sequences < args.batch:
             continue
-        known = step.inputs_seconds + step.model_seconds + step.sample_seconds
-        parts["inputs"].append(step.inputs_seconds)
-        parts["model"].append(step.model_seconds)
-        parts["sample"].append(step.sample_seconds)
-        parts["plan and commit"].append(whole - known)
-        parts["step"].append(whole)
-        # Everything that is no kernel: what the interpreter costs, with the caches as the model left them.
-        kernels = step.model_seconds + engine._executor._sampler._draw.seconds
-        parts["python's share"].append(whole - kernels)
+        for name, seconds in split(step, whole, engine._executor._sampler._draw.seconds).items():
+            parts[name].append(seconds)
     print(f"prefill {prefill_tokens / max(prefill_seconds, 1e-9):8.0f} tok/s")
     for name, seconds in parts.items():
         print(f"{name:16s} {1e6 * statistics.median(seconds):9.1f} us")

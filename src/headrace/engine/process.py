@@ -38,6 +38,7 @@ class Built(Protocol):
 
 def main() -> None:
     """Run one engine until its server is gone."""
+    gc.disable()  # until what lives as long as the engine is there
     _die_with_parent()
     sock = socket.socket(fileno=int(sys.argv[1]))
     # A terminal or a supervisor signals the whole group; when to end is the server's business: it
@@ -107,6 +108,7 @@ class _Process:
         # What exists now lives as long as the engine: keep the collector away from it.
         gc.collect()
         gc.freeze()
+        gc.enable()
         self._send(Ready(built.info))
         return built.engine
 

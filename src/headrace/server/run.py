@@ -3,6 +3,7 @@
 The engine process then loads its model while this process imports its web stack.
 """
 
+import gc
 import logging
 
 import msgspec
@@ -31,11 +32,19 @@ def run_server(
 
     `build` names another composition root, for tests.
     """
-    clock = clock or SystemClock()
+    # What is made until it is ready stays: the collector would look through it again and again.
+    gc.disable()
+    try:
+        return _run(config, build, environment or {}, clock or SystemClock())
+    finally:
+        gc.enable()
+
+
+def _run(config: ServeConfig, build: str, environment: dict[str, str], clock: Clock) -> int:
     set_up_logging(config.server.log_level, config.server.log_format, process="server")
     # What the operator can mend is said before a process is started.
     check_security(config.server, clock)
-    spec = launch_spec(config, build, environment or {})
+    spec = launch_spec(config, build, environment)
     sock = bind(config.server.host, config.server.port)
     process = launch(spec, clock)
     # Imported only now: the engine has started, and the two processes load side by side.

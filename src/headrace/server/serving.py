@@ -142,6 +142,7 @@ class Serving:
         # What exists now lives as long as the process: keep the collector away from it.
         gc.collect()
         gc.freeze()
+        gc.enable()
         phases = {**info.phases, "tokenizer": self._text.seconds, "ready": process_age()}
         self._model.name_metrics(info, phases)
         self._replica.bind(self._model, self._text.preparer(info))
