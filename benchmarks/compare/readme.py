@@ -119,7 +119,7 @@ def _perplexities(folder: Path) -> list[str]:
                 for kind, score in file["ours"].items()
             )
             lines.append(
-                f"- Perplexity, {result['tokens']:,} tokens of {result['text']}, {file['file']}: "
+                f"- Perplexity, {file['tokens']:,} tokens of {result['text']}, {file['file']}: "
                 f"headrace {ours}, llama-perplexity {file['llama.cpp']['perplexity']:.3f}"
             )
     return lines

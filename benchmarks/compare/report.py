@@ -94,8 +94,10 @@ class _Table:
 
     def _cells(self, row: Row, columns: Sequence[str], count: int) -> list[str]:
         if "error" in row:
+            # It is said once, in the first table.
             said = row["error"].replace("|", "/").replace("\n", " ")
-            return [f"does not run this: {said}", *[""] * (count - 1)]
+            why = f"does not run this: {said}" if self.with_ready else "–"
+            return [why, *[""] * (count - 1)]
         ready = [f"{row['ready_seconds']:.2f} s"] * self.with_ready
         present = row.get(self.key, {})
         return ready + [self.cell(row, c) if c in present else "–" for c in columns]

@@ -84,7 +84,7 @@ def chosen_peers(args: argparse.Namespace) -> list[Peer]:
     """In the order of the table, installed."""
     files = model_files(args.model, precision_of(args))
     wanted = args.only or [name for name in NAMES if name != "vllm" or args.vllm]
-    peers = [Peer(n, files.ours if n == "headrace" else files.theirs) for n in NAMES if n in wanted]
+    peers = [Peer(name, files.of(name)) for name in NAMES if name in wanted]
     for peer in peers:
         peer.install()
     return peers

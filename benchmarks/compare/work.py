@@ -1,5 +1,6 @@
 """What every peer is given, and what is written down of it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -71,7 +72,14 @@ class PeerError(Exception):
 
 
 def last_words(output: str, *, keys: Sequence[str] = ("rror", "xception", "not supported")) -> str:
-    """The line of a program's output that most likely says what went wrong."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    telling = [line for line in lines if any(key in line for key in keys)]
-    return (telling or lines or ["no output"])[-1][:300]
+    """The line of a program's output that most likely says what went wrong, and one that it announces.
+
+    Directories are left out: they are those of whoever built the program.
+    """
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no output"]
+    telling = [place for place, line in enumerate(lines) if any(key in line for key in keys)]
+    place = telling[-1] if telling else len(lines) - 1
+    said = lines[place]
+    if said.endswith(":"):
+        said = " ".join([said, *lines[place + 1 : place + 2]])
+    return re.sub(r"(?<!\S)/\S*/", "", said)[:300]

@@ -70,7 +70,8 @@ def test_all_prompts(agreement: ModuleType, model: str) -> None:
     print(found, divergence)
     assert found.positions == 1024
     assert found.same_top1_decided == 1.0
-    assert found.same_top1 >= 0.97
+    # On Gemma float32 itself agrees with llama.cpp at 95.9 % only (docs/results/quality.md).
+    assert found.same_top1 >= min(0.97, divergence.same_top1_reference - 0.01)
     assert divergence.kl_ratio <= 1.2
 
 

@@ -79,6 +79,7 @@ def test_tables_have_a_row_a_peer_and_say_why_one_does_not_run() -> None:
     assert lines[2] == "| headrace | 1.00 s | 200 | 600 |"
     assert lines[4].startswith("| OpenVINO GenAI (no HTTP) | does not run this: what / happened")
     assert {line.count("|") for line in lines[:6]} == {5}
+    assert markdown(shown).count("does not run this") == 1
     assert lines[5] == "| headrace / best other | 1.0× | **2.00×** | **2.00×** |"
     assert "| headrace | 50 / 100 | 100 / 200 |" in lines
     assert "| prefill tok/s | prompts of 512 tokens |" in lines
@@ -164,6 +165,10 @@ def test_there_is_room_for_the_longest_sequence() -> None:
     [
         ("fine\nRuntimeError: no such architecture\n  at line 3\n", "RuntimeError: no such arch"),
         ("one\ntwo\n\n", "two"),
+        (
+            "Error: check failed at /home/who/src/gguf.cpp:84:\nno such file\nend",
+            "Error: check failed at gguf.cpp:84: no such file",
+        ),
         ("", "no output"),
     ],
 )

@@ -5,7 +5,7 @@ import math
 import llama_perplexity
 import numpy as np
 import pytest
-from perplexity import chunks, negative_log_probabilities, summarize
+from perplexity import chunks, merged, negative_log_probabilities, summarize
 
 OUTPUT = """
 perplexity: calculating perplexity over 100 chunks, n_ctx=512, batch_size=2048, n_seq=4
@@ -50,3 +50,9 @@ def test_the_estimate_is_read_from_the_output() -> None:
 def test_an_output_without_an_estimate_is_an_error(output: str) -> None:
     with pytest.raises(ValueError, match="no estimate"):
         llama_perplexity.parse(output)
+
+
+def test_a_file_measured_again_replaces_its_figures() -> None:
+    first, other, second = ({"file": name, "n": n} for name, n in (("a", 1), ("b", 2), ("a", 3)))
+    assert merged([], first) == [first]
+    assert merged([first, other], second) == [other, second]
