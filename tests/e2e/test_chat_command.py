@@ -5,6 +5,8 @@ import subprocess
 import sys
 import urllib.request
 
+import pytest
+
 
 def chat(*flags: str, text: str) -> str:
     """What the command prints when `text` is piped into it."""
@@ -45,3 +47,12 @@ def test_two_turns_are_one_conversation(server: str) -> None:
 
 def test_a_server_is_started_for_a_model() -> None:
     assert chat("--model", "smollm2-135m", "--max-tokens", "8", text="Hello\n").strip()
+
+
+def test_a_server_of_its_own_is_not_locked_by_the_operator_s_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HEADRACE_API_KEYS", "sk-of-others")
+    monkeypatch.setenv("HEADRACE_API_KEY_FILE", "/nowhere/keys")
+    monkeypatch.setenv("HEADRACE_SSL_CERTFILE", "/nowhere/server.pem")
+    assert chat("--model", "smollm2-135m", "--max-tokens", "4", text="Hello\n").strip()

@@ -4,11 +4,13 @@ Talks to a running server, or with `--model` starts one for as long as the chat 
 input is a pipe, each line is a question and only the answers are printed.
 """
 
+import secrets
 import sys
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, Struct
 
 from headrace.cli.chat_client import ChatClient
@@ -21,6 +23,14 @@ from headrace.core.errors import ConfigError, HeadraceError, UnavailableError
 DEFAULT_URL = "http://127.0.0.1:8000"
 READY_SECONDS = 300.0
 """How long a model may take to load."""
+
+_NOT_OURS = (
+    "HEADRACE_API_KEY_FILE",
+    "HEADRACE_SSL_CERTFILE",
+    "HEADRACE_SSL_KEYFILE",
+    "HEADRACE_SSL_KEYFILE_PASSWORD",
+    "HEADRACE_SSL_CA_CERTS",
+)
 
 HELP = """\
 /reset          forget the conversation
@@ -76,8 +86,11 @@ def main(argv: Sequence[str]) -> int:
     from headrace.modeling.weights.sources import resolve
 
     resolve(options.model)  # here, so that its progress bar is seen
-    with local_server([options.model], ready_timeout=READY_SECONDS) as server:
-        return _chat(server.url, None, options)
+    # A key that nobody else knows; whatever the operator has set for servers of theirs is not for this one.
+    key = secrets.token_hex(24)
+    own = dict.fromkeys(_NOT_OURS, "") | {"HEADRACE_API_KEYS": key}
+    with local_server([options.model], ready_timeout=READY_SECONDS, environment=own) as server:
+        return _chat(server.url, None, msgspec.structs.replace(options, api_key=Secret(key)))
 
 
 def make_parser(argv: Sequence[str]) -> Parser:
