@@ -6,7 +6,7 @@ NATIVE := build/native
 CMAKE_ARGS := -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-test native serve test check check-native soak bench docs clean
+.PHONY: help install install-test native serve test check check-native check-cross soak bench docs clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -57,6 +57,15 @@ check-native: $(VENV)/.build-tools  ## The native tests under ASan with UBSan, a
 	  dir=build/check-$$kind; \
 	  $(BIN)/cmake -S csrc -B $$dir $(CMAKE_ARGS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DHEADRACE_TESTS=ON -DHEADRACE_SANITIZE=$$kind > /dev/null && \
 	  $(BIN)/cmake --build $$dir && $$dir/headrace_tests || exit 1; \
+	done
+
+check-cross: $(VENV)/.build-tools  ## The native tests for 64-bit Arm, under qemu-user
+	@command -v aarch64-linux-gnu-g++ qemu-aarch64-static > /dev/null || { echo 'Needs the packages g++-aarch64-linux-gnu and qemu-user-static.'; exit 1; }
+	for flags in armv8.2-a+dotprod armv8.2-a+dotprod+i8mm; do \
+	  dir=build/cross-$$flags; \
+	  $(BIN)/cmake -S csrc -B $$dir $(CMAKE_ARGS) -DCMAKE_BUILD_TYPE=Release -DHEADRACE_TESTS=ON \
+	    -DCMAKE_TOOLCHAIN_FILE=$(abspath csrc/cross-aarch64.cmake) -DHEADRACE_NEON_FLAGS=-march=$$flags > /dev/null && \
+	  $(BIN)/cmake --build $$dir && qemu-aarch64-static -cpu max $$dir/headrace_tests || exit 1; \
 	done
 
 bench: install  ## Compare with llama.cpp and OpenVINO on the same work (ARGS="--class 8bit --rounds 1", ARGS=--help)

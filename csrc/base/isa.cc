@@ -2,6 +2,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace headrace {
@@ -45,8 +47,32 @@ const KernelTable* find_kernels(Isa isa, const CpuFeatures& cpu) {
       return cpu.has_avx512 ? &avx512::kKernels : nullptr;
     case Isa::kAvx2:
       return cpu.has_avx2 ? &avx2::kKernels : nullptr;
-    default:
+    case Isa::kGeneric:
       return &generic::kKernels;
+    default:
+      return nullptr;
+  }
+}
+#elif defined(__aarch64__)
+CpuFeatures detect_cpu() {
+  CpuFeatures found;
+#if defined(__linux__)
+  constexpr unsigned long kDotProducts = 1ul << 20;  // HWCAP_ASIMDDP of the kernel's interface
+  found.has_neon = (getauxval(AT_HWCAP) & kDotProducts) != 0;
+#elif defined(__APPLE__)
+  found.has_neon = true;  // since the first of their processors that run this system
+#endif
+  return found;
+}
+
+const KernelTable* find_kernels(Isa isa, const CpuFeatures& cpu) {
+  switch (isa) {
+    case Isa::kNeon:
+      return cpu.has_neon ? &neon::kKernels : nullptr;
+    case Isa::kGeneric:
+      return &generic::kKernels;
+    default:
+      return nullptr;
   }
 }
 #else

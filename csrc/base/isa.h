@@ -7,12 +7,13 @@
 
 namespace headrace {
 
-enum class Isa : uint8_t { kGeneric, kAvx2, kAvx512 };
+enum class Isa : uint8_t { kGeneric, kAvx2, kAvx512, kNeon };
 
 struct CpuFeatures {
   bool has_avx2 = false;         // AVX2, FMA, F16C, BMI2, and a system that saves the registers
   bool has_avx512 = false;       // F, BW, DQ, VL, VNNI, likewise
   bool has_avx512_bf16 = false;  // vdpbf16ps on top of has_avx512
+  bool has_neon = false;         // 64-bit Arm with dot products of bytes (Armv8.2)
 };
 
 CpuFeatures detect_cpu();

@@ -163,5 +163,8 @@ extern const KernelTable kKernels;
 namespace avx512 {
 extern const KernelTable kKernels;
 }
+namespace neon {
+extern const KernelTable kKernels;
+}
 
 }  // namespace headrace

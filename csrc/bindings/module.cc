@@ -45,7 +45,8 @@ NB_MODULE(_native, module) {
   nb::enum_<Isa>(module, "Isa")
       .value("GENERIC", Isa::kGeneric)
       .value("AVX2", Isa::kAvx2)
-      .value("AVX512", Isa::kAvx512);
+      .value("AVX512", Isa::kAvx512)
+      .value("NEON", Isa::kNeon);
   nb::enum_<Activation>(module, "Activation")
       .value("SILU", Activation::kSilu)
       .value("GELU_TANH", Activation::kGeluTanh);
@@ -53,7 +54,8 @@ NB_MODULE(_native, module) {
   nb::class_<CpuFeatures>(module, "CpuFeatures")
       .def_ro("has_avx2", &CpuFeatures::has_avx2)
       .def_ro("has_avx512", &CpuFeatures::has_avx512)
-      .def_ro("has_avx512_bf16", &CpuFeatures::has_avx512_bf16);
+      .def_ro("has_avx512_bf16", &CpuFeatures::has_avx512_bf16)
+      .def_ro("has_neon", &CpuFeatures::has_neon);
   module.def("detect_cpu", &detect_cpu);
 
   bind_weights(module);

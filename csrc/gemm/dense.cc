@@ -28,6 +28,17 @@ HR_INLINE Pair load_pair(const std::byte* p) {
           {_mm256_castsi256_ps(_mm256_and_si256(lo, upper)),
            _mm256_castsi256_ps(_mm256_and_si256(hi, upper))}};
 }
+#elif defined(HR_ISA_NEON)
+HR_INLINE Pair load_pair(const std::byte* p) {
+  Pair pair;
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const uint32x4_t words = vld1q_u32(reinterpret_cast<const uint32_t*>(p + 16 * i));
+    pair.even.v[i] = vreinterpretq_f32_u32(vshlq_n_u32(words, 16));
+    pair.odd.v[i] = vreinterpretq_f32_u32(vandq_u32(words, vdupq_n_u32(0xffff0000u)));
+  }
+  return pair;
+}
 #else
 HR_INLINE Pair load_pair(const std::byte* p) {
   Pair pair;
@@ -138,6 +149,10 @@ constexpr auto& kChoices = kChoicesOf<kFormat, kPanelsAtOnce, 1, 2, 4, 6>;
 inline constexpr int kPanelsAtOnce = 1;
 template <WeightFormat kFormat>
 constexpr auto& kChoices = kChoicesOf<kFormat, kPanelsAtOnce, 1, 2, 3, 4, 5>;
+#elif defined(HR_ISA_NEON)
+inline constexpr int kPanelsAtOnce = 1;
+template <WeightFormat kFormat>
+constexpr auto& kChoices = kChoicesOf<kFormat, kPanelsAtOnce, 1, 2, 3, 4>;
 #else
 inline constexpr int kPanelsAtOnce = 1;
 template <WeightFormat kFormat>

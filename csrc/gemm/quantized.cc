@@ -4,18 +4,11 @@
 // groups ascending, as kernels/ops.py states. An output depends on its own row and panel only, so
 // neither tile heights nor threads can change a bit.
 #include "base/kernels.h"
+#include "gemm/dot.h"
 #include "gemm/linear.h"
 #include "gemm/nibbles.h"
 #include "gemm/operand.h"
 #include "gemm/tiles.h"
-
-#if defined(HR_ISA_AVX512)
-#include "gemm/dot_avx512.h"
-#elif defined(HR_ISA_AVX2)
-#include "gemm/dot_avx2.h"
-#else
-#include "gemm/dot_generic.h"
-#endif
 
 namespace headrace::HR_ISA {
 namespace {

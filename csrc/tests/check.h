@@ -6,7 +6,12 @@
 #include <cstdio>
 #include <random>
 
+#include "base/isa.h"
+
 namespace headrace::tests {
+
+// Those that this machine lacks have no kernels.
+inline constexpr Isa kIsas[] = {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kNeon};
 
 inline int failures = 0;
 inline int64_t checks = 0;

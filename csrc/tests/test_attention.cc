@@ -75,7 +75,7 @@ std::vector<std::byte> attend(Isa isa, int threads, const Shape& shape, const Ru
 
 void test_attention() {
   const CpuFeatures cpu = detect_cpu();
-  for (const Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kIsas) {
     if (find_kernels(isa, cpu) == nullptr) continue;
     for (const Shape& shape : kShapes) {
       for (const Run& run : kRuns) {

@@ -14,6 +14,10 @@ namespace avx512 {
 void test_dot();
 }
 
+namespace neon {
+void test_dot();
+}
+
 namespace tests {
 
 void test_dot() {
@@ -22,6 +26,8 @@ void test_dot() {
   const CpuFeatures cpu = detect_cpu();
   if (find_kernels(Isa::kAvx2, cpu) != nullptr) avx2::test_dot();
   if (find_kernels(Isa::kAvx512, cpu) != nullptr) avx512::test_dot();
+#elif defined(__aarch64__)
+  if (find_kernels(Isa::kNeon, detect_cpu()) != nullptr) neon::test_dot();
 #endif
 }
 

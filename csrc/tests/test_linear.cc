@@ -109,7 +109,7 @@ void check_embed(const std::shared_ptr<Device>& device, const TestWeight& weight
 
 void test_linear() {
   const CpuFeatures cpu = detect_cpu();
-  for (const Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kIsas) {
     if (find_kernels(isa, cpu) == nullptr) continue;
     const auto device = std::make_shared<Device>(isa, 3);
     for (const WeightFormat format : kFormats) {

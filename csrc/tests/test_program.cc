@@ -166,7 +166,7 @@ void check_refusals() {
 
 void test_program() {
   const CpuFeatures cpu = detect_cpu();
-  for (const Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kIsas) {
     if (find_kernels(isa, cpu) == nullptr) continue;
     for (const WeightFormat format :
          {WeightFormat::kW4G32, WeightFormat::kW8G16, WeightFormat::kBF16}) {

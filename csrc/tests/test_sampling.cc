@@ -89,7 +89,7 @@ void check_rows(Isa isa, int vocab_size) {
 
 void test_sampling() {
   const CpuFeatures cpu = detect_cpu();
-  for (const Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512}) {
+  for (const Isa isa : kIsas) {
     if (find_kernels(isa, cpu) == nullptr) continue;
     for (const int vocab_size : {1, 2, 17, 64, 65, 1000, 8193, 70000}) check_rows(isa, vocab_size);
   }

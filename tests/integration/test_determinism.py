@@ -26,7 +26,12 @@ from headrace.kernels.ops import ATTENTION_CHUNK
 VOCAB = 333
 EOS = (2,)
 FEATURES = _native.detect_cpu()
-ISAS = ["generic", *["avx2"] * FEATURES.has_avx2, *["avx512"] * FEATURES.has_avx512]
+ISAS = [
+    "generic",
+    *["avx2"] * FEATURES.has_avx2,
+    *["avx512"] * FEATURES.has_avx512,
+    *["neon"] * FEATURES.has_neon,
+]
 KINDS = ("bf16", "int4", "windows", "int8", "f32")
 #: All kinds on the best instruction set; the first three, which share least, on the others too.
 CASES = [f"{kind}-{isa}" for isa in ISAS for kind in (KINDS if isa == ISAS[-1] else KINDS[:3])]

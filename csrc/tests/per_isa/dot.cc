@@ -1,17 +1,11 @@
 // The 4-bit dot product of one instruction set with tables that no format has yet, against plain
 // arithmetic.
+#include "gemm/dot.h"
+
 #include <cstring>
 
 #include "base/simd.h"
 #include "tests/check.h"
-
-#if defined(HR_ISA_AVX512)
-#include "gemm/dot_avx512.h"
-#elif defined(HR_ISA_AVX2)
-#include "gemm/dot_avx2.h"
-#else
-#include "gemm/dot_generic.h"
-#endif
 
 namespace headrace::HR_ISA {
 namespace {

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headrace.kernels.ops import Backend
 
 BACKENDS = ("cpu", "reference")
-ISAS = ("generic", "avx2", "avx512")
+ISAS = ("generic", "avx2", "avx512", "neon")
 
 _OPS = (
     "embed",
@@ -94,7 +94,7 @@ def _asked_isa(isa: str) -> str:
 
 
 def _available(cpu: "CpuFeatures") -> dict[str, bool]:
-    return {"generic": True, "avx2": cpu.has_avx2, "avx512": cpu.has_avx512}
+    return {"generic": True, "avx2": cpu.has_avx2, "avx512": cpu.has_avx512, "neon": cpu.has_neon}
 
 
 def _resolve_isa(isa: str, cpu: "CpuFeatures") -> str:
@@ -119,6 +119,7 @@ def _linear_choices(isa: str, cpu: "CpuFeatures") -> list[Choice]:
         "generic": ("plain C++", "no vector instructions are assumed"),
         "avx2": ("vpmaddubsw", "8-bit products summed in 16 bits without saturation"),
         "avx512": ("vpdpbusd", "VNNI found"),
+        "neon": ("sdot", "dot products of bytes found"),
     }[isa]
     floating = "fma, f32 rows" if isa != "generic" else "multiply and add, f32 rows"
     has_dot = isa == "avx512" and cpu.has_avx512_bf16

@@ -18,6 +18,7 @@ def _no_override(monkeypatch):
 def test_auto_takes_the_best_set():
     cpu = _native.detect_cpu()
     best = "avx512" if cpu.has_avx512 else "avx2" if cpu.has_avx2 else "generic"
+    best = "neon" if cpu.has_neon else best
     backend = dispatch.create_backend(threads=1)
     assert (backend.name, backend.isa, backend.num_threads) == ("cpu", best, 1)
 
@@ -47,7 +48,7 @@ def test_what_does_not_exist_is_named():
 
 def test_a_missing_set_is_refused(monkeypatch):
     class Bare:
-        has_avx2 = has_avx512 = has_avx512_bf16 = False
+        has_avx2 = has_avx512 = has_avx512_bf16 = has_neon = False
 
     monkeypatch.setattr(_native, "detect_cpu", Bare)
     with pytest.raises(ConfigError, match="no avx2"):

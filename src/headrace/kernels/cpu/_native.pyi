@@ -30,6 +30,7 @@ class Isa(Enum):
     GENERIC = 0
     AVX2 = 1
     AVX512 = 2
+    NEON = 3
 
 class Activation(Enum):
     SILU = 0
@@ -39,6 +40,7 @@ class CpuFeatures:
     has_avx2: bool
     has_avx512: bool
     has_avx512_bf16: bool
+    has_neon: bool
 
 def detect_cpu() -> CpuFeatures: ...
 

@@ -33,6 +33,7 @@ _ISAS = {
     "generic": _native.Isa.GENERIC,
     "avx2": _native.Isa.AVX2,
     "avx512": _native.Isa.AVX512,
+    "neon": _native.Isa.NEON,
 }
 
 
@@ -198,7 +199,7 @@ class CpuBackend:
     name = "cpu"
 
     def __init__(self, isa: str, num_threads: int) -> None:
-        """`isa` is generic, avx2 or avx512. Raises KernelError when this machine lacks it."""
+        """`isa` is one of `dispatch.ISAS`. Raises KernelError when this machine lacks it."""
         self.isa = isa
         self.num_threads = num_threads
         self._device = _native.Device(_ISAS[isa], num_threads)
