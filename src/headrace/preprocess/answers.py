@@ -1,17 +1,17 @@
 """What a chat answer may hold beside text, for one model: its formats, its grammar, how it is read."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from headrace.api.chat import ChatRequest
 from headrace.config.server import ReasoningFormat, ServerConfig, ToolFormat
 from headrace.core.errors import BadRequestError
 from headrace.core.grammar import Grammar
-from headrace.core.sampling import ThinkingLimit
+from headrace.core.sampling import SamplingParams, ThinkingLimit
 from headrace.preprocess.reading import Reading, ReasoningReading, ToolReading
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.preprocess.tools.detect import reasoning_format, tool_format
 from headrace.preprocess.tools.frames import MARKS
-from headrace.preprocess.tools.grammar import after_thinking, call_grammar
+from headrace.preprocess.tools.grammar import bounded_answer, call_grammar
 from headrace.preprocess.tools.offer import Mode, Offer
 
 _THINK_MARKS = ("<think>", "</think>")
@@ -26,7 +26,9 @@ class Answer(Struct, frozen=True, kw_only=True):
     """What was decided for one request."""
 
     reading: Reading = Reading()
+    offer: Offer | None = None
     grammar: Grammar | None = None
+    """Of an answer that must hold calls, or may hold strict ones."""
     thinking: ThinkingLimit | None = None
 
 
@@ -59,13 +61,18 @@ class AnswerPlanner:
             grammar = call_grammar(offer, tools.format, reasoning, self._special)
         return Answer(
             reading=Reading(tools=tools, reasoning=reasoning, marks=self._marks(tools, reasoning)),
+            offer=offer,
             grammar=grammar,
             thinking=self._limit(request, reasoning),
         )
 
-    def bound(self, grammar: Grammar, reasoning: ReasoningReading | None) -> Grammar:
-        """The grammar of an answer that bounds what comes after its reasoning."""
-        return after_thinking(grammar, reasoning, self._special)
+    def bound(self, grammar: Grammar, answer: Answer) -> Grammar:
+        """The grammar of an answer that is bounded where it is neither reasoning nor a call."""
+        tools = answer.reading.tools
+        calls = None
+        if answer.offer is not None and tools is not None:
+            calls = (answer.offer, tools.format)
+        return bounded_answer(grammar, answer.reading.reasoning, self._special, calls)
 
     def _tools(self, offer: Offer) -> ToolReading | None:
         is_forced = offer.mode is Mode.REQUIRED
@@ -146,6 +153,17 @@ class AnswerPlanner:
         ids = [self._tokenizer.id_of(token) for token in tokens]
         found = tuple(number for number in ids if number is not None)
         return found if len(found) == len(ids) else None
+
+
+def with_limit(params: SamplingParams, limit: ThinkingLimit) -> SamplingParams:
+    """The same with reasoning bounded. Raises BadRequestError where its end is forbidden, too."""
+    if params.min_tokens and set(params.stop_token_ids) & set(limit.forced_ids):
+        raise BadRequestError(
+            "'stop_token_ids' holds a token that ends reasoning: 'min_tokens' forbids it, and the "
+            "thinking budget forces it.",
+            param="stop_token_ids",
+        )
+    return structs.replace(params, thinking=limit)
 
 
 def _budget(request: ChatRequest) -> tuple[str, int | None]:

@@ -16,7 +16,7 @@ from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, PermissionDeniedError, PromptTooLongError
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request, TokenSegment
-from headrace.preprocess.answers import Answer, AnswerPlanner
+from headrace.preprocess.answers import Answer, AnswerPlanner, with_limit
 from headrace.preprocess.chat_template import ChatTemplate
 from headrace.preprocess.constraint import read_constraint
 from headrace.preprocess.generation_config import SamplingDefaults
@@ -32,7 +32,7 @@ from headrace.preprocess.reading import Reading
 from headrace.preprocess.special_text import free_mark
 from headrace.preprocess.templates import ChatTemplates
 from headrace.preprocess.tokenizer import Tokenizer
-from headrace.preprocess.tools.offer import Offer, read_offer
+from headrace.preprocess.tools.offer import Mode, Offer, read_offer
 from headrace.preprocess.tools.plain_prompt import show_tools
 
 #: Tokens at the beginning of a shortened text that may differ from those of the whole one.
@@ -329,11 +329,12 @@ class Preparer:
             draw_seed=self._draw_seed,
         )
         if answer.thinking is not None:
-            params = structs.replace(params, thinking=answer.thinking)
+            params = with_limit(params, answer.thinking)
         grammar = answer.grammar
         constraint = read_constraint(fields)
-        if grammar is None and constraint is not None:
-            grammar = self._answers.bound(constraint.grammar, answer.reading.reasoning)
+        is_forced = answer.offer is not None and answer.offer.mode is Mode.REQUIRED
+        if constraint is not None and not is_forced:
+            grammar = self._answers.bound(constraint.grammar, answer)
         if grammar is not None:
             params = bounded(params)
         prior = fields.prior_output_ids or []

@@ -8,7 +8,7 @@ from headrace.core.grammar import Grammar, GrammarKind
 from headrace.grammar.matcher import Matcher
 from headrace.grammar.tags import Tag, choice, tagged_text
 from headrace.preprocess.reading import ReasoningReading
-from headrace.preprocess.tools.grammar import after_thinking
+from headrace.preprocess.tools.grammar import bounded_answer
 
 ADD = Tag(
     begin="<call=add>",
@@ -109,9 +109,9 @@ OPEN = ReasoningReading(format=ReasoningFormat.THINK, is_open=True)
     ],
 )
 def test_reasoning_comes_before_what_is_bounded(grammar, reasoning, text, expected):
-    assert verdict(after_thinking(grammar, reasoning, {}), text) == expected
+    assert verdict(bounded_answer(grammar, reasoning, {}), text) == expected
 
 
 def test_a_grammar_that_cannot_be_a_part_is_left_alone():
     grammar = Grammar(GrammarKind.EBNF, "root ::= [a]")
-    assert after_thinking(grammar, THINK, {}) is grammar
+    assert bounded_answer(grammar, THINK, {}) is grammar

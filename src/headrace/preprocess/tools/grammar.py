@@ -49,17 +49,32 @@ def call_grammar(
     return None
 
 
-def after_thinking(
-    grammar: Grammar, reasoning: ReasoningReading | None, special: Mapping[str, int]
+def bounded_answer(
+    grammar: Grammar,
+    reasoning: ReasoningReading | None,
+    special: Mapping[str, int],
+    calls: tuple[Offer, ToolFormat] | None = None,
 ) -> Grammar:
-    """The same with reasoning in front, where the model reasons; unchanged where it does not."""
-    if reasoning is None or reasoning.format is not ReasoningFormat.THINK:
+    """The same grammar for what is said: the model may reason first, and may make calls instead.
+
+    Unchanged where it does neither, or where the grammar cannot be part of another.
+    """
+    reasons = reasoning is not None and reasoning.format is ReasoningFormat.THINK
+    if not reasons and calls is None:
         return grammar
     try:
-        content, beside = embedded(grammar, "answer")
+        content, beside = embedded(grammar, "answer_text")
     except ValueError:
-        return grammar  # a grammar that cannot be part of another is the client's own business
-    lark = "\n".join([*_thinking(reasoning, _Writer(special)), f"calls: {content}"])
+        return grammar
+    writer = _Writer(special)
+    rules = _thinking(reasoning if reasons else None, writer)
+    if calls is None:
+        rules.append(f"calls: {content}")
+    else:
+        offer, kind = calls
+        rules += [f"answer: {content}", "calls: answer | called"]
+        rules += _forced(offer, FRAMES[kind], writer, name="called")
+    lark = "\n".join(rules)
     if beside is None:
         return Grammar(GrammarKind.LARK, lark)
     grammars = [{"name": "whole", "lark_grammar": lark}, beside]
@@ -109,7 +124,7 @@ class _Writer:
         return " ".join(part for part in parts if part)
 
 
-def _forced(offer: Offer, frame: Frame, writer: _Writer) -> list[str]:
+def _forced(offer: Offer, frame: Frame, writer: _Writer, name: str = "calls") -> list[str]:
     tools = offer.callable_tools
     rules = [f"call_{number}: {writer.call(tool, frame)}" for number, tool in enumerate(tools)]
     rules.append("call: " + " | ".join(f"call_{number}" for number in range(len(tools))))
@@ -119,7 +134,7 @@ def _forced(offer: Offer, frame: Frame, writer: _Writer) -> list[str]:
         rules.append(f"more: {between} call" if between else "more: call")
         more = f"more{{0,{(offer.max_calls or MAX_FORCED_CALLS) - 1}}}"
     parts = (writer.text(frame.opening), "call", more, writer.text(frame.closing))
-    rules.append("calls: " + " ".join(part for part in parts if part))
+    rules.append(f"{name}: " + " ".join(part for part in parts if part))
     return rules
 
 

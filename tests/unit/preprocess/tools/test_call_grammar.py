@@ -7,9 +7,16 @@ import pytest
 from headrace.api.chat import ChatRequest
 from headrace.api.decode import convert
 from headrace.config.server import ReasoningFormat, ToolFormat
+from headrace.core.grammar import Grammar, GrammarKind
+from headrace.grammar.definition import definition
 from headrace.preprocess.reading import ReasoningReading
 from headrace.preprocess.tools.frames import FRAMES
-from headrace.preprocess.tools.grammar import MAX_FORCED_CALLS, call_grammar, schema_of
+from headrace.preprocess.tools.grammar import (
+    MAX_FORCED_CALLS,
+    bounded_answer,
+    call_grammar,
+    schema_of,
+)
 from headrace.preprocess.tools.offer import Offer, read_offer
 
 llguidance = pytest.importorskip("llguidance")
@@ -42,7 +49,11 @@ def takes(made: Offer, kind: ToolFormat, text: str, reasoning=None, special=None
     """(all characters are taken, the answer may end there). Tokens are bytes."""
     grammar = call_grammar(made, kind, reasoning, special or {})
     assert grammar is not None
-    source = llguidance.LLMatcher.grammar_from_lark(grammar.text)
+    return matches(grammar, text)
+
+
+def matches(grammar: Grammar, text: str) -> tuple:
+    source = definition(grammar)
     matcher = llguidance.LLMatcher(llguidance.LLTokenizer("byte"), source, log_level=0)
     assert not matcher.is_error(), matcher.get_error()
     data = list(text.encode())
@@ -135,3 +146,27 @@ def test_a_schema_that_says_nothing_allows_no_arguments():
     assert made["additionalProperties"] is False
     assert made["properties"]["deep"]["additionalProperties"] is False
     assert get.parameters == json.loads(json.dumps(SCHEMA))
+
+
+@pytest.mark.parametrize(
+    ("bound", "good", "bad"),
+    [
+        (Grammar(GrammarKind.JSON_SCHEMA, '{"type": "boolean"}'), "true", "yes"),
+        (Grammar(GrammarKind.REGEX, "[0-9]+/s"), "12/s", "x"),
+        (Grammar(GrammarKind.LARK, 'start: "yes" | "no"'), "yes", "maybe"),
+    ],
+)
+@pytest.mark.parametrize("kind", [ToolFormat.HERMES, ToolFormat.LLAMA3_JSON])
+def test_a_bounded_answer_may_be_calls_instead(bound, good, bad, kind):
+    call = write(kind, ("get", GOOD))
+    grammar = bounded_answer(bound, None, {}, (offer(), kind))
+    assert matches(grammar, good) == (True, True)
+    assert matches(grammar, call) == (True, True)
+    assert matches(grammar, bad)[0] is False
+    assert matches(grammar, f"Sure. {call}")[0] is False
+    thinking = bounded_answer(bound, OPEN, {}, (offer(), kind))
+    for text in (f"Hm.</think>\n\n{good}", f"Hm.</think>\n\n{call}"):
+        assert matches(thinking, text) == (True, True)
+    alone = bounded_answer(bound, OPEN, {})
+    assert matches(alone, f"Hm.</think>{good}") == (True, True)
+    assert bounded_answer(bound, None, {}) is bound
