@@ -230,9 +230,68 @@ def test_the_official_client_adds_up_a_stream(tmp_path: Path) -> None:
         ({"tool_choice": "required"}, "tool_choice"),
         ({"functions": [{"name": "f"}], "function_call": {"name": "g"}}, "function_call.name"),
         ({"tools": [ADD] * 129}, "tools"),
+        (
+            {
+                "tools": [{"function": {"name": "f", "parameters": {"properties": {"a": {"type": "string", "pattern": "("}}}}}],
+                "tool_choice": "required",
+            },
+            "tools",
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_be_offered_is_named(http: httpx.Client, fields: dict, param: str) -> None:
     response = http.post("/v1/chat/completions", json={"messages": ASK, **fields})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == param
+
+
+#: Values of every kind, in the places where clients put tools.
+ODD = (
+    None,
+    True,
+    3,
+    -1.5,
+    "x",
+    "",
+    [],
+    [[]],
+    {},
+    {"a": None},
+    [3],
+    ["x"],
+    [{}],
+    {"type": 3},
+    "\u0000",
+)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_nothing_odd_is_our_fault(http: httpx.Client, odd: object) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{"}}
+    bodies = [
+        {"tools": odd},
+        {"tools": [odd]},
+        {"tools": [{"type": odd, "function": ADD["function"]}]},
+        {"tools": [{"function": odd}]},
+        {"tools": [{"function": {"name": odd}}]},
+        {"tools": [{"function": {"name": "f", "description": odd, "strict": odd}}]},
+        {"tools": [{"function": {"name": "f", "parameters": odd}}], "tool_choice": "required"},
+        {"tools": [{"function": {"name": "f", "parameters": {"properties": {"a": odd}}}}], "tool_choice": "required"},
+        {"tools": [{"function": {"name": "f", "parameters": {"anyOf": odd, "$ref": odd}}}]},
+        {"tools": [ADD], "tool_choice": odd},
+        {"tools": [ADD], "tool_choice": {"type": "function", "function": odd}},
+        {"tools": [ADD], "tool_choice": {"type": "allowed_tools", "allowed_tools": odd}},
+        {"tools": [ADD], "parallel_tool_calls": odd, "max_thinking_tokens": odd},
+        {"functions": odd, "function_call": odd},
+        {"messages": [*ASK, {"role": "assistant", "tool_calls": odd}]},
+        {"messages": [*ASK, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": odd, "content": odd}]},
+        {"messages": [*ASK, {"role": "assistant", "function_call": odd}]},
+        {"messages": [*ASK, {"role": "assistant", "tool_calls": [{**call, "function": odd}]}]},
+        {"messages": [*ASK, {"role": "assistant", "tool_calls": [{**call, "function": {"name": "f", "arguments": odd}}]}]},
+    ]  # fmt: skip
+    for body in bodies:
+        response = http.post(
+            "/v1/chat/completions",
+            json={"messages": ASK, "max_tokens": 2, "chat_template_kwargs": {}, **body},
+        )
+        assert response.status_code in (200, 400), (body, response.text)
