@@ -4,14 +4,16 @@
 
 Runs every linear of SmolLM2-135M (30 layers, then the output head) on random weights, so that weights come
 from memory as they do in serving. One line per number of rows: best and median time of a pass, rows per
-second, arithmetic and memory speed with their share of the roofline. The default roofline is that of two
-cores of an AMD EPYC (Zen 4): int8 VNNI 933 GOPS, bf16 468 GFLOPS, memory 29.5 GB/s (weights of a model that
-fits the last-level cache may exceed it).
+second, arithmetic and memory speed with their share of the roofline. The roofline is measured first, with
+the same threads and instruction set, by the program in `limits/` (weights of a model that fits the
+last-level cache may exceed that of memory).
 """
 
 import argparse
 import statistics
+import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -63,6 +65,25 @@ def record(backend, weights, rows):
     return program
 
 
+def measure_limits(isa, num_threads):
+    """name -> billions of bytes or operations a second: memory, int8, bf16, f32, where known."""
+    source = Path(__file__).parent / "limits"
+    build = Path(__file__).parents[2] / "build" / "limits"
+    for command in (
+        ["cmake", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release"],
+        ["cmake", "--build", build],
+    ):
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    lines = subprocess.run(
+        [build / "limits", isa, str(num_threads)], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    return {name: float(value) for name, value in (line.split() for line in lines)}
+
+
+def share(value, limit):
+    return f"({value / limit:4.0%})" if limit else "( n/a)"
+
+
 def step(rows):
     return StepInputs(
         token_ids=np.zeros(rows, np.int32),
@@ -102,8 +123,8 @@ def parse_arguments():
         action="store_true",
         help="one thread, timed by its own CPU clock: for a machine that is busy with other work",
     )
-    parser.add_argument("--peak-gops", type=float, default=0.0)
-    parser.add_argument("--peak-gbs", type=float, default=29.5)
+    parser.add_argument("--peak-gops", type=float, default=0.0, help="default: measured")
+    parser.add_argument("--peak-gbs", type=float, default=0.0, help="default: measured")
     return parser.parse_args()
 
 
@@ -125,8 +146,13 @@ def main():
         for shape in shapes
     ]
     head = [] if arguments.shape else [random_weight(rng, head_format, HEAD, has_mins=False)]
-    peak = arguments.peak_gops or (933.0 if layer_format.is_quantized else 468.0)
+    limits = measure_limits(backend.isa, backend.num_threads)
+    operand = str(backend.operand_dtype(layer_format)).lower()
+    kind = "int8" if layer_format.is_quantized else operand
+    peak_gops = arguments.peak_gops or limits.get(kind, 0.0)
+    peak_gbs = arguments.peak_gbs or limits["memory"]
     print(f"{backend.isa}, {backend.num_threads} threads, {layer_format} (head {head_format})")
+    print(f"limits: {kind} {peak_gops:.0f} GOPS, memory {peak_gbs:.1f} GB/s")
     print("rows   best ms  median ms    rows/s     GOPS (of peak)    GB/s (of memory)")
     for rows in (int(count) for count in arguments.rows.split(",")):
         weights = layers + (head if rows <= 32 else [])
@@ -136,7 +162,7 @@ def main():
         gops, gbs = operations / best / 1e9, sum(len(w.data) for w in weights) / best / 1e9
         print(
             f"{rows:4d} {best * 1e3:9.2f} {median * 1e3:10.2f} {rows / best:9.0f} "
-            f"{gops:8.0f} ({gops / peak:4.0%}) {gbs:11.1f} ({gbs / arguments.peak_gbs:4.0%})"
+            f"{gops:8.0f} {share(gops, peak_gops)} {gbs:11.1f} {share(gbs, peak_gbs)}"
         )
 
 
