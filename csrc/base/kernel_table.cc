@@ -6,7 +6,10 @@ namespace headrace::HR_ISA {
 void embed(const EmbedArgs&, OpContext&);
 void rms_norm(const RmsNormArgs&, OpContext&);
 void rms_norm_add(const RmsNormAddArgs&, OpContext&);
+void layer_norm(const LayerNormArgs&, OpContext&);
+void add_positions(const AddPositionsArgs&, OpContext&);
 void convert(const ConvertArgs&, OpContext&);
+void activation(const ActivationArgs&, OpContext&);
 void gated_activation(const GatedActivationArgs&, OpContext&);
 void gather_outputs(const GatherOutputsArgs&, OpContext&);
 void soft_cap(const SoftCapArgs&, OpContext&);
@@ -20,7 +23,10 @@ const KernelTable kKernels = {
     .embed = embed,
     .rms_norm = rms_norm,
     .rms_norm_add = rms_norm_add,
+    .layer_norm = layer_norm,
+    .add_positions = add_positions,
     .convert = convert,
+    .activation = activation,
     .gated_activation = gated_activation,
     .gather_outputs = gather_outputs,
     .soft_cap = soft_cap,

@@ -67,10 +67,26 @@ struct RmsNormAddArgs {
   Buffer out;
   float eps;
 };
+struct LayerNormArgs {
+  Buffer x;
+  const float* weight;
+  const float* bias;
+  Buffer out;  // may be x
+  float eps;
+};
+struct AddPositionsArgs {
+  const float* table;  // [num_positions, out.width], rows without padding
+  int64_t num_positions;
+  Buffer out;
+};
 struct ConvertArgs {
   Buffer x, out;
 };
-enum class Activation : uint8_t { kSilu, kGeluTanh };
+enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu };
+struct ActivationArgs {
+  Buffer x, out;
+  Activation kind;
+};
 struct GatedActivationArgs {
   Buffer x, out;
   Activation kind;
@@ -143,7 +159,10 @@ struct KernelTable {
   void (*embed)(const EmbedArgs&, OpContext&);
   void (*rms_norm)(const RmsNormArgs&, OpContext&);
   void (*rms_norm_add)(const RmsNormAddArgs&, OpContext&);
+  void (*layer_norm)(const LayerNormArgs&, OpContext&);
+  void (*add_positions)(const AddPositionsArgs&, OpContext&);
   void (*convert)(const ConvertArgs&, OpContext&);
+  void (*activation)(const ActivationArgs&, OpContext&);
   void (*gated_activation)(const GatedActivationArgs&, OpContext&);
   void (*gather_outputs)(const GatherOutputsArgs&, OpContext&);
   void (*soft_cap)(const SoftCapArgs&, OpContext&);

@@ -49,7 +49,8 @@ NB_MODULE(_native, module) {
       .value("NEON", Isa::kNeon);
   nb::enum_<Activation>(module, "Activation")
       .value("SILU", Activation::kSilu)
-      .value("GELU_TANH", Activation::kGeluTanh);
+      .value("GELU_TANH", Activation::kGeluTanh)
+      .value("GELU", Activation::kGelu);
 
   nb::class_<CpuFeatures>(module, "CpuFeatures")
       .def_ro("has_avx2", &CpuFeatures::has_avx2)

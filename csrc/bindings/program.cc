@@ -187,6 +187,30 @@ void bind_plain_ops(nb::class_<Program>& program) {
           nb::arg("x"), nb::arg("cap"));
 }
 
+// Those that only encoders have.
+void bind_encoder_ops(nb::class_<Program>& program) {
+  program
+      .def(
+          "add_activation",
+          [](Program& self, Buffer x, Buffer out, Activation kind) {
+            self.add(ActivationArgs{x, out, kind}, {});
+          },
+          nb::arg("x"), nb::arg("out"), nb::arg("kind"))
+      .def(
+          "add_layer_norm",
+          [](Program& self, Buffer x, const VectorPtr& weight, const VectorPtr& bias, Buffer out,
+             float eps) {
+            self.add(LayerNormArgs{x, weight->data(), bias->data(), out, eps}, {weight, bias});
+          },
+          nb::arg("x"), nb::arg("weight"), nb::arg("bias"), nb::arg("out"), nb::arg("eps"))
+      .def(
+          "add_add_positions",
+          [](Program& self, const VectorPtr& table, Buffer out) {
+            self.add(AddPositionsArgs{table->data(), table->size / out.width, out}, {table});
+          },
+          nb::arg("table"), nb::arg("out"));
+}
+
 void bind_linear_ops(nb::class_<Program>& program) {
   program
       .def(
@@ -294,6 +318,7 @@ void bind_program(nb::module_& module) {
            nb::arg("result").none())
       .def("__call__", &BoundStep::run);
   bind_plain_ops(program);
+  bind_encoder_ops(program);
   bind_linear_ops(program);
   bind_attention_ops(program);
 }

@@ -1,4 +1,4 @@
-// gated_activation, convert, gather_outputs and soft_cap.
+// activation, gated_activation, convert, gather_outputs and soft_cap.
 #include <cstring>
 
 #include "base/kernels.h"
@@ -16,6 +16,25 @@ HR_INLINE Vec gelu_tanh(Vec x) {
   return x / (splat(1.0f) + exp(twice));
 }
 
+// x (1 + erf(x / sqrt(2))) / 2, by erfc of the magnitude: no cancellation on either side.
+HR_INLINE Vec gelu(Vec x) {
+  const Vec half = splat(0.5f) * erfc(abs(x) * splat(0.70710678f));
+  return select(x < zero(), x * half, x - x * half);
+}
+
+// Calls fn with the function of this kind.
+template <typename Fn>
+HR_INLINE void with_function(Activation kind, Fn fn) {
+  switch (kind) {
+    case Activation::kSilu:
+      return fn([](Vec x) { return silu(x); });
+    case Activation::kGeluTanh:
+      return fn([](Vec x) { return gelu_tanh(x); });
+    case Activation::kGelu:
+      return fn([](Vec x) { return gelu(x); });
+  }
+}
+
 template <typename Gate>
 HR_INLINE void gate_rows(const GatedActivationArgs& args, OpContext& context, Gate gate) {
   const int width = args.out.width;
@@ -30,11 +49,18 @@ HR_INLINE void gate_rows(const GatedActivationArgs& args, OpContext& context, Ga
 }  // namespace
 
 void gated_activation(const GatedActivationArgs& args, OpContext& context) {
-  if (args.kind == Activation::kSilu) {
-    gate_rows(args, context, [](Vec x) { return silu(x); });
-  } else {
-    gate_rows(args, context, [](Vec x) { return gelu_tanh(x); });
-  }
+  with_function(args.kind, [&](auto gate) { gate_rows(args, context, gate); });
+}
+
+void activation(const ActivationArgs& args, OpContext& context) {
+  const int width = args.x.width;
+  with_function(args.kind, [&](auto function) {
+    for_rows(context.pool, context.rows(args.x.rows), width, [&](int64_t t) {
+      const float* x = args.x.row(t);
+      write_row(width, args.out.dtype, args.out.row<std::byte>(t),
+                [&](int i, auto lanes) { return function(load(x + i, lanes)); });
+    });
+  });
 }
 
 void convert(const ConvertArgs& args, OpContext& context) {

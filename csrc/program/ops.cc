@@ -17,6 +17,9 @@ struct Call {
   void operator()(const RopeTableArgs& args) const { table.rope_table(args, context); }
   void operator()(const RotateAndStoreArgs& args) const { table.rotate_and_store(args, context); }
   void operator()(const AttentionArgs& args) const { table.attention(args, context); }
+  void operator()(const LayerNormArgs& args) const { table.layer_norm(args, context); }
+  void operator()(const AddPositionsArgs& args) const { table.add_positions(args, context); }
+  void operator()(const ActivationArgs& args) const { table.activation(args, context); }
 };
 
 // Calls fn(buffer) for every buffer of an op, by the names that arguments have.

@@ -10,15 +10,16 @@
 
 namespace headrace {
 
-using OpArgs = std::variant<EmbedArgs, RmsNormArgs, RmsNormAddArgs, ConvertArgs,
-                            GatedActivationArgs, GatherOutputsArgs, SoftCapArgs, LinearArgs,
-                            RopeTableArgs, RotateAndStoreArgs, AttentionArgs>;
+using OpArgs =
+    std::variant<EmbedArgs, RmsNormArgs, RmsNormAddArgs, ConvertArgs, GatedActivationArgs,
+                 GatherOutputsArgs, SoftCapArgs, LinearArgs, RopeTableArgs, RotateAndStoreArgs,
+                 AttentionArgs, LayerNormArgs, AddPositionsArgs, ActivationArgs>;
 
 // Names of kernels/ops.py, in the order of OpArgs.
-inline constexpr std::array<std::string_view, 11> kOpNames = {
-    "embed",          "rms_norm", "rms_norm_add", "convert",    "gated_activation",
-    "gather_outputs", "soft_cap", "linear",       "rope_table", "rotate_and_store",
-    "attention"};
+inline constexpr std::array<std::string_view, 14> kOpNames = {
+    "embed",          "rms_norm",   "rms_norm_add",  "convert",    "gated_activation",
+    "gather_outputs", "soft_cap",   "linear",        "rope_table", "rotate_and_store",
+    "attention",      "layer_norm", "add_positions", "activation"};
 static_assert(kOpNames.size() == std::variant_size_v<OpArgs>);
 
 // Calls the kernel of an op.

@@ -75,6 +75,9 @@ void Program::add(OpArgs args, std::vector<std::shared_ptr<const void>> owners) 
   if (const auto* embed = std::get_if<EmbedArgs>(&args)) {
     vocab_size_ = std::min(vocab_size_, embed->table.num_outputs);
   }
+  if (const auto* positions = std::get_if<AddPositionsArgs>(&args)) {
+    num_positions_ = std::min(num_positions_, positions->num_positions);
+  }
   uses_cache_ = uses_cache_ || std::holds_alternative<RotateAndStoreArgs>(args) ||
                 std::holds_alternative<AttentionArgs>(args);
   ops_.push_back({std::move(args), std::move(owners)});
@@ -124,7 +127,7 @@ StepInputs Program::check(const StepArrays& arrays) {
   }
   check_range(arrays.token_ids, vocab_size_, "token_ids");
   check_range(arrays.output_rows, num_tokens, "output_rows");
-  check_range(arrays.positions, std::numeric_limits<int32_t>::max(), "positions");
+  check_range(arrays.positions, num_positions_, "positions");
   if (uses_cache_) check_sequences(arrays);
   tables_.clear();
   table_widths_.clear();

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -91,6 +92,7 @@ class Program {
   std::shared_ptr<KVCache> cache_;
   StepLimits limits_;
   int64_t vocab_size_;  // smallest table that token ids index
+  int64_t num_positions_ = std::numeric_limits<int32_t>::max();  // and that positions index
   bool uses_cache_ = false;
   int64_t arena_bytes_ = 0;
   std::vector<Mapping> arena_;

@@ -17,7 +17,10 @@ ISAS = ("generic", "avx2", "avx512", "neon")
 _OPS = (
     "embed",
     "rms_norm",
+    "layer_norm",
+    "add_positions",
     "convert",
+    "activation",
     "gated_activation",
     "rope_table",
     "rotate_and_store",

@@ -19,7 +19,7 @@ inputs and its own sequence only):
 - `attention`: keys and values are read only as stored. Keys are taken in chunks that start at fixed
   multiples of `ATTENTION_CHUNK` key indices; each chunk gives (max, sum, weighted values) with keys
   ascending, and chunks are merged in ascending order.
-- `rms_norm`: one row's sum of squares in a fixed lane order.
+- `rms_norm`, `layer_norm`: one row's sums in a fixed lane order; the variance in a second pass.
 - Quantising a row to int8 (`DType.Q8`) looks at that row only: per group of 32 inputs
   `scale = max|x| / 127`, `code = rint(x * (127 / max|x|))`; a group under 2^-100 counts as zeros, scale 0.
 """
@@ -186,11 +186,40 @@ class Recorder(ABC):
         self._length("rms_norm_add", weight, x.width)
         self.emit("rms_norm_add", x=x, weight=weight, out=out, eps=float(eps))
 
+    def layer_norm(self, x: Buffer, weight: Any, bias: Any, out: Buffer, *, eps: float) -> None:
+        """out[t] = (x[t] - mean(x[t])) / sqrt(var(x[t]) + eps) * weight + bias.
+
+        x f32 [*, C], out any dtype, same shape; it may be x itself.
+        """
+        self._same_shape("layer_norm", x, out)
+        self._float("layer_norm", x)
+        self._length("layer_norm", weight, x.width)
+        self._length("layer_norm", bias, x.width)
+        self.emit("layer_norm", x=x, weight=weight, bias=bias, out=out, eps=float(eps))
+
+    def add_positions(self, table: Any, out: Buffer) -> None:
+        """out[t] += table[positions[t]]; out f32 [T, C], table a vector of rows of C, positions within it."""
+        self._float("add_positions", out)
+        self._require(out.rows is Rows.TOKENS, "add_positions", "out is [T, C]")
+        size = self.vector_size(table)
+        self._require(
+            size > 0 and size % out.width == 0,
+            "add_positions",
+            f"{size} are no rows of {out.width}",
+        )
+        self.emit("add_positions", table=table, out=out)
+
     def convert(self, x: Buffer, out: Buffer) -> None:
         """`out = x` in out's dtype; x f32."""
         self._same_shape("convert", x, out)
         self._float("convert", x)
         self.emit("convert", x=x, out=out)
+
+    def activation(self, x: Buffer, out: Buffer, *, kind: Activation) -> None:
+        """`out = kind(x)`; x f32, out any dtype, same shape."""
+        self._same_shape("activation", x, out)
+        self._float("activation", x)
+        self.emit("activation", x=x, out=out, kind=kind)
 
     def gated_activation(self, x: Buffer, out: Buffer, *, kind: Activation) -> None:
         """out[t, i] = kind(x[t, i]) * x[t, I + i]; x f32 [*, 2I], out any dtype [*, I]."""

@@ -28,10 +28,13 @@ class Rows(StrEnum):
 
 
 class Activation(StrEnum):
-    """Gate functions: `activation(gate) * up`."""
+    """Functions of an MLP: `activation(up)`, or gated, `activation(gate) * up`."""
 
     SILU = "silu"
     GELU_TANH = "gelu_tanh"
+    """GELU with tanh, an approximation."""
+    GELU = "gelu"
+    """GELU with erf."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class StepInputs:
     """
 
     token_ids: NDArray[np.int32]  # [T]
-    positions: NDArray[np.int32]  # [T]; for rotary embedding only
+    positions: NDArray[np.int32]  # [T]; for rotary and learned embeddings only
     query_starts: NDArray[np.int32]  # [S + 1]
     key_starts: NDArray[np.int32]  # [S]
     slots: NDArray[np.int32]  # [S]; row of each block table

@@ -35,6 +35,7 @@ class Isa(Enum):
 class Activation(Enum):
     SILU = 0
     GELU_TANH = 1
+    GELU = 2
 
 class CpuFeatures:
     has_avx2: bool

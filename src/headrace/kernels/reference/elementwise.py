@@ -3,10 +3,16 @@
 Back ends compute in float32; their results lie within a few units in the last place of these.
 """
 
+import math
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.kernels.values import Activation
+
+#: numpy has no erfc.
+_ERFC: Final = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def rms_norm(
@@ -19,11 +25,26 @@ def rms_norm(
     return normalised.astype(np.float32)
 
 
-def activate(x: NDArray[np.float64], kind: Activation) -> NDArray[np.float64]:
-    """SiLU: x * sigmoid(x). GELU with tanh (Hendrycks and Gimpel, 2016, section 2).
+def layer_norm(
+    x: NDArray[np.float32], weight: NDArray[np.float32], bias: NDArray[np.float32], eps: float
+) -> NDArray[np.float32]:
+    """Give (x - mean) / sqrt(variance + eps) * weight + bias over the last axis (Ba et al., 2016)."""
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(axis=-1, keepdims=True)
+    inverse = 1.0 / np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + eps)
+    normalised: NDArray[np.float64] = centred * inverse * weight.astype(np.float64)
+    return (normalised + bias.astype(np.float64)).astype(np.float32)
 
-    0.5 (1 + tanh u) is written as sigmoid(2u), which does not cancel for negative u.
+
+def activate(x: NDArray[np.float64], kind: Activation) -> NDArray[np.float64]:
+    """SiLU: x * sigmoid(x). GELU with erf, or with tanh (Hendrycks and Gimpel, 2016, section 2).
+
+    0.5 (1 + erf u) is written as erfc(-u) / 2, and 0.5 (1 + tanh u) as sigmoid(2u), which do not cancel
+    for negative u.
     """
+    if kind is Activation.GELU:
+        tail: NDArray[np.float64] = _ERFC(-x * np.sqrt(0.5))
+        return x * tail / 2
     cubic = 2.0 * np.sqrt(2.0 / np.pi) * (x + 0.044715 * x**3)
     twice = x if kind is Activation.SILU else cubic
     with np.errstate(over="ignore"):
@@ -36,6 +57,11 @@ def gated_activation(x: NDArray[np.float32], kind: Activation) -> NDArray[np.flo
     half = x.shape[1] // 2
     wide = x.astype(np.float64)
     return (activate(wide[:, :half], kind) * wide[:, half:]).astype(np.float32)
+
+
+def activation(x: NDArray[np.float32], kind: Activation) -> NDArray[np.float32]:
+    """The function of each element."""
+    return activate(x.astype(np.float64), kind).astype(np.float32)
 
 
 def soft_cap(x: NDArray[np.float32], cap: float) -> NDArray[np.float32]:

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from headrace.kernels.formats import QuantizedMatrix
 from headrace.kernels.reference import attention, elementwise, linear
 from headrace.kernels.reference.adapters import ReferenceAdapters
+from headrace.kernels.reference.inputs import require
 from headrace.kernels.reference.kv_cache import ReferenceKVCache
 from headrace.kernels.reference.rounding import QuantizedRows, quantize_rows, round_to
 from headrace.kernels.reference.weights import ReferenceWeight
@@ -51,8 +52,21 @@ class ReferenceStep:
     def rms_norm_add(self, x: Buffer, weight: Float32, out: Buffer, eps: float) -> None:
         self.store(out, self.load(out) + elementwise.rms_norm(self.load(x), weight, eps))
 
+    def layer_norm(
+        self, x: Buffer, weight: Float32, bias: Float32, out: Buffer, eps: float
+    ) -> None:
+        self.store(out, elementwise.layer_norm(self.load(x), weight, bias, eps))
+
+    def add_positions(self, table: Float32, out: Buffer) -> None:
+        rows = table.reshape(-1, out.width)
+        require(bool(np.all(self._inputs.positions < len(rows))), "positions exceed their table")
+        self.store(out, self.load(out) + rows[self._inputs.positions])
+
     def convert(self, x: Buffer, out: Buffer) -> None:
         self.store(out, self.load(x).copy())
+
+    def activation(self, x: Buffer, out: Buffer, kind: Activation) -> None:
+        self.store(out, elementwise.activation(self.load(x), kind))
 
     def gated_activation(self, x: Buffer, out: Buffer, kind: Activation) -> None:
         self.store(out, elementwise.gated_activation(self.load(x), kind))
