@@ -24,15 +24,15 @@ inputs and its own sequence only):
   `scale = max|x| / 127`, `code = rint(x * (127 / max|x|))`; a group under 2^-100 counts as zeros, scale 0.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.core.errors import KernelError
 from headrace.kernels.bound import Draw
+from headrace.kernels.checks import ShapeChecks
 from headrace.kernels.formats import LowRank, PackedWeight, WeightFormat
 from headrace.kernels.values import (
     Activation,
@@ -130,7 +130,7 @@ class Backend(Protocol):
         ...
 
 
-class Recorder(ABC):
+class Recorder(ShapeChecks):
     """Records one model. Methods check shapes, then call `emit`; a back end implements the rest."""
 
     @abstractmethod
@@ -152,10 +152,6 @@ class Recorder(ABC):
     @abstractmethod
     def adapters_shape(self, adapters: Any) -> tuple[int, int]:
         """(N, K) of a handle from `Backend.load_adapters`."""
-
-    @abstractmethod
-    def vector_size(self, vector: Any) -> int:
-        """Length of a handle from `Backend.load_vector`."""
 
     @abstractmethod
     def operand_dtype(self, weight: WeightFormat) -> DType:
@@ -397,29 +393,6 @@ class Recorder(ABC):
             mass=mass,
         )
 
-    # ---- checks --------------------------------------------------------------------------------
-
     @abstractmethod
     def _kv_shape(self) -> tuple[int, int]:
         """(D, G) of the KV cache that this program uses."""
-
-    def _require(self, condition: bool, op: str, sentence: str) -> None:
-        if not condition:
-            raise KernelError(f"{op}: {sentence}.")
-
-    def _float(self, op: str, *buffers: Buffer) -> None:
-        for buffer in buffers:
-            self._require(
-                buffer.dtype is DType.F32, op, f"{buffer.dtype} given where f32 is needed"
-            )
-
-    def _same_shape(self, op: str, x: Buffer, out: Buffer) -> None:
-        self._require(
-            x.rows is out.rows and x.width == out.width,
-            op,
-            f"x is [{x.rows}, {x.width}] but out [{out.rows}, {out.width}]",
-        )
-
-    def _length(self, op: str, vector: Any, size: int) -> None:
-        found = self.vector_size(vector)
-        self._require(found == size, op, f"a vector of {size} is needed, {found} given")
