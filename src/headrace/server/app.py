@@ -4,11 +4,22 @@ from starlette.routing import Match, Router
 
 from headrace.config.server import ServerConfig
 from headrace.server.asgi import App, Receive, Scope, Send
+from headrace.server.dialects.errors import error_writer_of
 from headrace.server.endpoint import Access, Endpoint
 from headrace.server.guard import Cors, Guard
 from headrace.server.middleware import BodyLimit, ConnectionLimit, Observed, Problems
 from headrace.server.replica import Replica
-from headrace.server.routes import abort, chat, completions, docs, models, ops, streams, text
+from headrace.server.routes import (
+    abort,
+    chat,
+    completions,
+    docs,
+    messages,
+    models,
+    ops,
+    streams,
+    text,
+)
 
 
 def build_routes(replica: Replica) -> list[Endpoint]:
@@ -26,6 +37,8 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint(
             "POST", "/chat/completions/input_tokens", text.input_tokens(replica), text.INPUT_TOKENS
         ),
+        Endpoint("POST", "/v1/messages", messages.create(replica), messages.CREATE),
+        Endpoint("POST", "/v1/messages/count_tokens", messages.count(replica), messages.COUNT),
         Endpoint("POST", "/tokenize", text.tokenize(replica), text.TOKENIZE),
         Endpoint("POST", "/detokenize", text.detokenize(replica), text.DETOKENIZE),
         Endpoint("POST", "/apply-template", text.apply_template(replica), text.APPLY_TEMPLATE),
@@ -77,7 +90,7 @@ def build_app(replica: Replica) -> App:
     app: App = BodyLimit(routed, config.max_body_bytes)
     app = Guard(app, replica.keys, open_paths(routes, config))
     app = ConnectionLimit(app, config.max_connections, replica.note_rejection)
-    app = Problems(app)
+    app = Problems(app, error_writer_of)
     if config.security.cors_origins:
         app = Cors(app, config.security.cors_origins)
     return Observed(app, replica.clock, replica.metrics, route_of)

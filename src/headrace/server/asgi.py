@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.server.problems import answer_to
+from headrace.server.problems import Answer, answer_to
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -43,10 +43,13 @@ async def send_json(send: Send, value: Any, *, status: int = 200) -> None:
     await send_body(send, msgspec.json.encode(value), status=status)
 
 
-async def send_problem(send: Send, error: Exception) -> None:
-    """An error object with its status."""
+async def send_problem(
+    send: Send, error: Exception, write: Callable[[Answer], bytes] | None = None
+) -> None:
+    """An error object with its status; `write` writes it as its API has it, if not as OpenAI."""
     answer = answer_to(error)
-    await send_body(send, answer.body, status=answer.status, headers=answer.headers)
+    body = answer.body if write is None else write(answer)
+    await send_body(send, body, status=answer.status, headers=answer.headers)
 
 
 def start_message(

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from headrace.api.decode import decode
 from headrace.api.depth import check_depth
@@ -27,7 +26,7 @@ MAX_NAMES = 20
 MAX_NAME_CHARS = 64
 #: Characters of a body that are logged.
 MAX_LOGGED = 4096
-_Members = dict[str, msgspec.Raw]
+_Members = dict[str, Raw]
 
 log = logging.getLogger("headrace.prompts")
 
@@ -46,11 +45,11 @@ class Call(Struct, frozen=True):
         """Whose it is: the digest of its API key, empty where none is needed."""
         return owner_of(self.scope)
 
-    def arrival(self, prefix: str) -> Arrival:
+    def arrival(self, prefix: str, separator: str = "-") -> Arrival:
         """Its identity for the engine; the id is the answer's `id`."""
         security = self.replica.config.security
         return Arrival(
-            request_id=f"{prefix}-{secrets.token_hex(12)}",
+            request_id=f"{prefix}{separator}{secrets.token_hex(12)}",
             time=self.scope["headrace.arrival"],
             is_trusted=self.is_peer,
             tenant=self.owner if security.isolate_keys else b"",
@@ -66,7 +65,7 @@ class Call(Struct, frozen=True):
         self._check()
         request = decode(self.body, kind)
         # The body is an object, or it would not have been decoded. Values are skipped, not made.
-        names = msgspec.json.decode(self.body, type=_Members).keys() - kind.__struct_encode_fields__
+        names = decode(self.body, _Members).keys() - kind.__struct_encode_fields__
         if names:
             self._note_ignored(sorted(names), is_strict=self.replica.config.strict)
         return request

@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
-import msgspec
 from msgspec import Struct
 
-from headrace.api.problems import ProblemBody
 from headrace.api.usage import Usage
 from headrace.completion.choice import Outcome, TextOptions
 from headrace.completion.delta import Delta
@@ -24,9 +23,9 @@ from headrace.engine.stream import EventStream
 from headrace.observe.recorder import SequenceRecorder
 from headrace.server.admission import Ticket
 from headrace.server.asgi import Receive, Scope, Send, send_body
-from headrace.server.problems import answer_to, error_named
+from headrace.server.problems import error_named
 from headrace.server.replica import Replica, ServedModel
-from headrace.server.shapes import Shape, usage_of
+from headrace.server.shapes import Shape, problem_chunk, usage_of
 from headrace.server.streaming import (
     NO_EVENT,
     EventStreamWriter,
@@ -70,6 +69,7 @@ class Exchange:
         self._model = model
         self._plan = plan
         self._ticket = ticket
+        self._framing = plan.shape.framing
         self._is_gone = False
         self._error: Exception | None = None
         """What a stream ends with, after the ends of its choices."""
@@ -136,7 +136,7 @@ class Exchange:
     # -- stream -----------------------------------------------------------------------------------
 
     async def _stream(self, send: Send) -> None:
-        writer = EventStreamWriter(send, self._headers())
+        writer = EventStreamWriter(send, self._headers(), self._framing.end)
         try:
             await self._relay(writer)
             last = self._last_words()
@@ -149,8 +149,7 @@ class Exchange:
         if self._is_gone:
             return
         if self._error is not None:
-            problem = ProblemBody(error=answer_to(self._error).problem)
-            last += event(msgspec.json.encode(problem))
+            last += self._failure(self._error)
         if last:
             await writer.write(last)
         await writer.end()
@@ -191,12 +190,15 @@ class Exchange:
             sequence.choice, delta, is_first=is_first, usage=self._usage
         )
         sequence.has_begun, sequence.has_ended = True, delta.finish is not None
-        return [event(chunk) for chunk in chunks]
+        return [self._framed(chunks)]
+
+    def _framed(self, chunks: Sequence[bytes]) -> bytes:
+        return b"".join(self._framing.event(chunk) for chunk in chunks)
 
     def _last_words(self) -> bytes:
         """What comes after the ends of all choices."""
         last = self._plan.shape.last_chunk(self._usage)
-        return b"" if last is None else event(last)
+        return b"" if last is None else self._framed([last])
 
     def _broken_off(self) -> bytes:
         """An end for each choice that has had none, after something went wrong here."""
@@ -212,6 +214,14 @@ class Exchange:
             # What writes chunks is what broke: the error object alone must do.
             log.exception("The chunks that end a stream cannot be written")
         return b"".join(parts)
+
+    def _failure(self, error: Exception) -> bytes:
+        """Why the stream broke."""
+        try:
+            return self._framed(self._plan.shape.failure(error, self._usage))
+        except Exception:
+            log.exception("The failure of a stream cannot be written in its API's words")
+            return event(problem_chunk(error))
 
     # -- both -------------------------------------------------------------------------------------
 

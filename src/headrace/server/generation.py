@@ -3,29 +3,33 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from headrace.api.chat import ChatRequest
 from headrace.api.fields import GenerationFields
 from headrace.api.unsupported import refuse_unsupported
 from headrace.completion.choice import TextOptions
 from headrace.core.errors import BadRequestError
 from headrace.core.request import Request
 from headrace.preprocess.constraint import constraint_field
-from headrace.preprocess.prepare import Arrival, Preparer
+from headrace.preprocess.prepare import Arrival, PreparedChat, Preparer
 from headrace.preprocess.reading import Reading
+from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.admission import Ticket
 from headrace.server.asgi import App, Receive, Scope, Send, header
 from headrace.server.auth import is_trusted_peer
 from headrace.server.bodies import read_body
-from headrace.server.calls import Call, check_media_type, log_body
+from headrace.server.calls import Call, check_media_type, log_body, preparer_of
 from headrace.server.exchange import Exchange, Plan
 from headrace.server.guard import owner_of
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.resume import resume
-from headrace.server.shapes import Head, fingerprint
+from headrace.server.shapes import Head, Shape, fingerprint
 
 T = TypeVar("T", bound=GenerationFields)
 
 #: Decodes and prepares one call; the model that answers, and what it is asked.
 Prepare = Callable[[Call], Awaitable[tuple[ServedModel, Plan]]]
+#: Makes what writes the answer to a conversation.
+Shaped = Callable[[Head, PreparedChat, Tokenizer], Shape]
 
 
 def generating(replica: Replica, prepare: Prepare) -> App:
@@ -118,6 +122,26 @@ def head_of(call: Call, request: GenerationFields, preparer: Preparer, arrival: 
         model=request.model or preparer.info.names[0],
         fingerprint=fingerprint(preparer.info),
     )
+
+
+async def plan_chat(
+    call: Call, wire: ChatRequest, arrival: Arrival, shaped: Shaped
+) -> tuple[ServedModel, Plan]:
+    """A conversation, whatever API it came by: render the template, tokenise, bound the answer."""
+    model = call.replica.find(wire.model)
+    preparer = preparer_of(model)
+    prepared = await call.replica.workers.run(len(call.body), preparer.prepare_chat, wire, arrival)
+    await check_grammar(model, prepared.request, wire)
+    # What a grammar bounds is right to the last space.
+    stands_alone = not (wire.continue_final_message or prepared.request.grammar)
+    plan = Plan(
+        requests=(prepared.request,),
+        shape=shaped(head_of(call, wire, preparer, arrival), prepared, preparer.tokenizer),
+        options=text_options(wire, stands_alone=stands_alone, reading=prepared.reading),
+        is_stream=bool(wire.stream),
+        is_peer=call.is_peer,
+    )
+    return model, plan
 
 
 def text_options(

@@ -14,13 +14,15 @@ from headrace.observe.logs import one_line, request_id
 from headrace.observe.metrics import Metrics
 from headrace.server.asgi import App, Message, Receive, Scope, Send, header, send_body, send_problem
 from headrace.server.guard import key_of
-from headrace.server.problems import HttpError
+from headrace.server.problems import Answer, HttpError
 
 #: What a client may name its request; anything else gets a name of ours.
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 #: Routes that a probe or scraper calls all day long: logged at debug, and never turned away.
 _PROBES = frozenset({"/livez", "/readyz", "/health", "/metrics", "/metrics/vllm", "/load"})
+
+WriteError = Callable[[Answer], bytes]
 
 log = logging.getLogger("headrace.access")
 
@@ -80,8 +82,10 @@ class Observed:
 class Problems:
     """Exceptions become error objects, as long as no answer has begun; then the connection ends."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, writer_of: Callable[[Scope], WriteError]) -> None:
+        """`writer_of` tells how the API that was called writes an error."""
         self._app = app
+        self._writer_of = writer_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
@@ -97,12 +101,12 @@ class Problems:
             if has_begun:
                 raise
             if isinstance(error, HTTPException):
-                await _answer_router(error, scope, send)
+                await _answer_router(error, scope, send, self._writer_of(scope))
             else:
-                await send_problem(send, error)
+                await send_problem(send, error, self._writer_of(scope))
 
 
-async def _answer_router(error: HTTPException, scope: Scope, send: Send) -> None:
+async def _answer_router(error: HTTPException, scope: Scope, send: Send, write: WriteError) -> None:
     headers = dict(error.headers or {})
     if error.status_code == 405 and scope["method"] == "OPTIONS":
         allow = f"{headers.get('Allow', '')}, OPTIONS".removeprefix(", ")
@@ -115,7 +119,7 @@ async def _answer_router(error: HTTPException, scope: Scope, send: Send) -> None
         message = f"'{path}' does not take {scope['method']}; it takes {headers.get('Allow', '')}."
     else:
         message = error.detail
-    await send_problem(send, HttpError(error.status_code, message, headers))
+    await send_problem(send, HttpError(error.status_code, message, headers), write)
 
 
 class ConnectionLimit:

@@ -8,6 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from headrace.api import chat, completions
 from headrace.api.fields import GenerationFields, StreamOptions
+from headrace.api.problems import ProblemBody
 from headrace.api.usage import CompletionTokensDetails, PromptTokensDetails, Usage
 from headrace.completion.delta import Delta
 from headrace.completion.logprobs import chat_logprobs, completion_logprobs
@@ -17,6 +18,8 @@ from headrace.core.model_info import ModelInfo
 from headrace.preprocess.reading import Reading
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.messages import MessageStyle
+from headrace.server.problems import answer_to
+from headrace.server.streaming import PLAIN, Framing
 
 #: OpenAI knows no "ran out of time": the answer was cut by a limit, and `stop_reason` says which. Nor does
 #: it know "error": in a stream it ends the choice, and an error object at the stream's end says why.
@@ -42,6 +45,8 @@ class Head(Struct, frozen=True):
 class Shape(Protocol):
     """How one API writes an answer."""
 
+    framing: Framing
+
     def chunks(
         self, choice: int, delta: Delta, *, is_first: bool, usage: Callable[[], Usage]
     ) -> list[bytes]:
@@ -50,6 +55,10 @@ class Shape(Protocol):
 
     def last_chunk(self, usage: Callable[[], Usage]) -> bytes | None:
         """The object after all choices have ended: the usage, if the client asked for it."""
+        ...
+
+    def failure(self, error: Exception, usage: Callable[[], Usage]) -> list[bytes]:
+        """The objects that tell why a stream broke, after the ends of its choices."""
         ...
 
     def whole(self, choices: Sequence[Delta], usage: Usage) -> bytes:
@@ -95,6 +104,8 @@ class _Reporting:
 class ChatShape:
     """`/v1/chat/completions`: a role first, then content, then a finish with an empty delta."""
 
+    framing = PLAIN
+
     def __init__(
         self,
         head: Head,
@@ -134,6 +145,10 @@ class ChatShape:
     def last_chunk(self, usage: Callable[[], Usage]) -> bytes | None:
         """Part of Shape."""
         return self._chunk([], usage()) if self._reporting.at_end else None
+
+    def failure(self, error: Exception, usage: Callable[[], Usage]) -> list[bytes]:
+        """Part of Shape."""
+        return [problem_chunk(error)]
 
     def whole(self, choices: Sequence[Delta], usage: Usage) -> bytes:
         """Part of Shape."""
@@ -179,6 +194,8 @@ class ChatShape:
 class CompletionShape:
     """`/v1/completions`: chunks and the whole have one shape."""
 
+    framing = PLAIN
+
     def __init__(self, head: Head, request: GenerationFields, tokenizer: Tokenizer) -> None:
         self._head = head
         self._reporting = _Reporting(request.stream_options)
@@ -195,6 +212,10 @@ class CompletionShape:
     def last_chunk(self, usage: Callable[[], Usage]) -> bytes | None:
         """Part of Shape."""
         return self._object([], usage()) if self._reporting.at_end else None
+
+    def failure(self, error: Exception, usage: Callable[[], Usage]) -> list[bytes]:
+        """Part of Shape."""
+        return [problem_chunk(error)]
 
     def whole(self, choices: Sequence[Delta], usage: Usage) -> bytes:
         """Part of Shape."""
@@ -228,6 +249,11 @@ class CompletionShape:
                 usage=usage,
             )
         )
+
+
+def problem_chunk(error: Exception) -> bytes:
+    """The error object in a stream."""
+    return msgspec.json.encode(ProblemBody(error=answer_to(error).problem))
 
 
 def finish_word(finish: FinishReason | None) -> str:

@@ -1,8 +1,8 @@
 """Server-sent events: framing, the end of a stream, and noticing that the client has gone.
 
-A stream is `data: {json}` events, exactly one of them the finish of each choice, and `data: [DONE]` at the
-end, on every path. A choice that fails has the finish reason "error"; one event with an error object then
-stands before `[DONE]`, after the ends of all choices. For trusted peers there are comment lines, before the
+A stream is `data: {json}` events, exactly one of them the finish of each choice, and the API's end marker
+(OpenAI's is `data: [DONE]`), on every path. A choice that fails has the finish reason "error"; one event with an error object then
+stands before the marker, after the ends of all choices. For trusted peers there are comment lines, before the
 event that shows the tokens' text, or alone where that is held back:
 
     : headrace {"index":0,"token_ids":[9906,11]}
@@ -13,8 +13,10 @@ nothing of it ignore comments, as the standard says.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from headrace.server.asgi import Receive, Send, start_message
 
@@ -40,6 +42,23 @@ def event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
+def named_event(data: bytes) -> bytes:
+    """One event that is called what its first field, `type`, says: Anthropic's events and OpenAI's of responses."""
+    name = data[len(b'{"type":"') : data.index(b'"', len(b'{"type":"'))]
+    return b"event: " + name + b"\n" + event(data)
+
+
+class Framing(Struct, frozen=True):
+    """How one API frames its events."""
+
+    event: Callable[[bytes], bytes]
+    end: bytes
+    """What stands after the last event; may be nothing."""
+
+
+PLAIN: Final = Framing(event, DONE)
+
+
 def token_comment(choice: int, token_ids: Sequence[int]) -> bytes:
     """The line for trusted peers."""
     fields = {"index": choice, "token_ids": token_ids}
@@ -49,8 +68,10 @@ def token_comment(choice: int, token_ids: Sequence[int]) -> bytes:
 class EventStreamWriter:
     """Writes one response. The status goes out with the first event: until then it may be another."""
 
-    def __init__(self, send: Send, headers: dict[str, str]) -> None:
+    def __init__(self, send: Send, headers: dict[str, str], end: bytes = DONE) -> None:
+        """`end` is the end marker."""
         self._send = send
+        self._end = end
         self._headers = headers
         self.has_begun = False
 
@@ -63,7 +84,7 @@ class EventStreamWriter:
 
     async def end(self) -> None:
         """The end marker and the end of the response."""
-        await self.write(DONE)
+        await self.write(self._end)
         await self._send({"type": "http.response.body", "body": b""})
 
 

@@ -145,7 +145,8 @@ async def test_every_route_refuses_without_a_key_and_with_a_wrong_one(tmp_path):
                 if method != "HEAD":
                     error = answer.json()["error"]
                     assert error["type"] == "authentication_error"
-                    assert error["code"] == "invalid_api_key"
+                    if not path.startswith("/v1/messages"):  # Anthropic's errors have no code
+                        assert error["code"] == "invalid_api_key"
 
 
 async def test_with_a_key_every_route_answers(tmp_path):

@@ -11,6 +11,8 @@ ROUTES = {
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions/input_tokens"),
     ("POST", "/chat/completions/input_tokens"),
+    ("POST", "/v1/messages"),
+    ("POST", "/v1/messages/count_tokens"),
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("POST", "/apply-template"),

@@ -1,19 +1,15 @@
 """`POST /v1/chat/completions`."""
 
 from headrace.api.chat import ChatChunk, ChatCompletion, ChatRequest
+from headrace.preprocess.prepare import PreparedChat
+from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.asgi import App
-from headrace.server.calls import Call, preparer_of
+from headrace.server.calls import Call
 from headrace.server.endpoint import Operation
 from headrace.server.exchange import Plan
-from headrace.server.generation import (
-    check_grammar,
-    decode_request,
-    generating,
-    head_of,
-    text_options,
-)
+from headrace.server.generation import decode_request, generating, plan_chat
 from headrace.server.replica import Replica, ServedModel
-from headrace.server.shapes import ChatShape
+from headrace.server.shapes import ChatShape, Head
 
 CREATE = Operation(
     summary="Answer a conversation",
@@ -32,22 +28,10 @@ def create(replica: Replica) -> App:
 
 
 async def prepare(call: Call) -> tuple[ServedModel, Plan]:
-    """Decode, render the template, tokenise."""
+    """Decode and plan."""
     wire = decode_request(call, ChatRequest)
-    model = call.replica.find(wire.model)
-    preparer = preparer_of(model)
-    arrival = call.arrival("chatcmpl")
-    prepared = await call.replica.workers.run(len(call.body), preparer.prepare_chat, wire, arrival)
-    await check_grammar(model, prepared.request, wire)
-    reading = prepared.reading
-    head = head_of(call, wire, preparer, arrival)
-    # What a grammar bounds is right to the last space.
-    stands_alone = not (wire.continue_final_message or prepared.request.grammar)
-    plan = Plan(
-        requests=(prepared.request,),
-        shape=ChatShape(head, wire, preparer.tokenizer, reading),
-        options=text_options(wire, stands_alone=stands_alone, reading=reading),
-        is_stream=bool(wire.stream),
-        is_peer=call.is_peer,
-    )
-    return model, plan
+
+    def shaped(head: Head, prepared: PreparedChat, tokenizer: Tokenizer) -> ChatShape:
+        return ChatShape(head, wire, tokenizer, prepared.reading)
+
+    return await plan_chat(call, wire, call.arrival("chatcmpl"), shaped)

@@ -1,0 +1,43 @@
+"""In whose shape an error leaves: what was called decides, also where no route was reached."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from headrace.api.messages import ErrorBody, ErrorDetail
+from headrace.server.asgi import Scope
+from headrace.server.problems import Answer
+
+_MESSAGES: Final = "/v1/messages"
+_TYPES: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+def error_writer_of(scope: Scope) -> Callable[[Answer], bytes]:
+    """Anthropic's under its own path, with the request's name; else OpenAI's."""
+    path = scope["path"]
+    if path != _MESSAGES and not path.startswith(f"{_MESSAGES}/"):
+        return _openai_error
+    request_id = scope["headrace.request_id"]
+    return lambda answer: msgspec.json.encode(anthropic_error(answer, request_id))
+
+
+def _openai_error(answer: Answer) -> bytes:
+    return answer.body
+
+
+def anthropic_error(answer: Answer, request_id: str | None = None) -> ErrorBody:
+    """An error in Anthropic's words; the status stays ours. The sentence names the field."""
+    default = "invalid_request_error" if answer.status < 499 else "api_error"
+    kind = _TYPES.get(answer.status, default)
+    return ErrorBody(
+        error=ErrorDetail(type=kind, message=answer.problem.message), request_id=request_id
+    )

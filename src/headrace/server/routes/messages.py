@@ -1,0 +1,73 @@
+"""`POST /v1/messages` and `/v1/messages/count_tokens`, as Anthropic has them."""
+
+from headrace.api.message_events import MessageEvent
+from headrace.api.messages import CountTokensRequest, Message, MessagesRequest, TokenCount
+from headrace.preprocess.prepare import PreparedChat
+from headrace.preprocess.tokenizer import Tokenizer
+from headrace.server.asgi import App
+from headrace.server.calls import Call, answering, preparer_of
+from headrace.server.dialects.messages_request import NAMES, to_chat
+from headrace.server.dialects.messages_shape import MessagesShape
+from headrace.server.dialects.names import renamed
+from headrace.server.endpoint import Operation
+from headrace.server.exchange import Plan
+from headrace.server.generation import decode_request, generating, plan_chat
+from headrace.server.replica import Replica, ServedModel
+from headrace.server.shapes import Head
+
+CREATE = Operation(
+    summary="Answer a conversation, as Anthropic has it",
+    tag="generate",
+    description=(
+        "Whole, or as named server-sent events with `stream`. Errors under this path are Anthropic's objects."
+    ),
+    request=MessagesRequest,
+    response=Message,
+    chunk=MessageEvent,
+    example={"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8},
+)
+COUNT = Operation(
+    summary="Count the tokens of a conversation, as Anthropic has it",
+    tag="text",
+    request=CountTokensRequest,
+    response=TokenCount,
+    example={"messages": [{"role": "user", "content": "Say hello."}]},
+)
+
+
+def create(replica: Replica) -> App:
+    """The handler that answers."""
+    return generating(replica, prepare)
+
+
+async def prepare(call: Call) -> tuple[ServedModel, Plan]:
+    """Decode, translate and plan."""
+    _name(call)
+    wire = decode_request(call, MessagesRequest)
+
+    def shaped(head: Head, _prepared: PreparedChat, _tokenizer: Tokenizer) -> MessagesShape:
+        return MessagesShape(head)
+
+    with renamed(NAMES):
+        return await plan_chat(call, to_chat(wire), call.arrival("msg", "_"), shaped)
+
+
+def count(replica: Replica) -> App:
+    """The handler that counts."""
+
+    async def answer(call: Call) -> TokenCount:
+        _name(call)
+        wire = decode_request(call, CountTokensRequest)
+        with renamed(NAMES):
+            chat = to_chat(wire)
+            preparer = preparer_of(replica.find(chat.model))
+            ids = await replica.workers.run(len(call.body), preparer.chat_ids, chat)
+        return TokenCount(input_tokens=len(ids))
+
+    return answering(replica, answer)
+
+
+def _name(call: Call) -> None:
+    """Give the request's name under the header where Anthropic's clients look for it, too."""
+    name = call.scope["headrace.request_id"]
+    call.scope["headrace.headers"].append((b"request-id", name.encode()))
