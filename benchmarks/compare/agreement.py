@@ -167,9 +167,9 @@ def continue_all(path: Path, *, prompts: int, tokens: int, num_probs: int) -> li
         return [continue_prompt(url, text, tokens=tokens, num_probs=num_probs) for text in texts]
 
 
-def our_scorer(path: Path, continuations: Sequence[Continuation]) -> Scorer:
-    """The CPU kernels, with keys and values as the engine keeps them."""
-    return Scorer(path, create_backend("cpu"), DType.F16, sequences=forced(continuations))
+def our_scorer(path: Path, continuations: Sequence[Continuation], kv_dtype: str = "f16") -> Scorer:
+    """The CPU kernels, with keys and values as the engine keeps them by default."""
+    return Scorer(path, create_backend("cpu"), DType(kv_dtype), sequences=forced(continuations))
 
 
 def reference_scorer(path: Path, continuations: Sequence[Continuation]) -> Scorer:
@@ -220,13 +220,14 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--num-probs", type=int, default=2000)
+    parser.add_argument("--kv-dtype", choices=["bf16", "f16", "int8", "f32"], default="f16")
     args = parser.parse_args()
     args.model = model_name(args.model)
     path = resolve(args.model)
     continuations = continue_all(
         path, prompts=args.prompts, tokens=args.tokens, num_probs=args.num_probs
     )
-    ours = our_scorer(path, continuations)
+    ours = our_scorer(path, continuations, args.kv_dtype)
     agreement = compare(continuations, ours)
     divergence = diverge(continuations, ours, reference_scorer(path, continuations))
     found = asdict(agreement) | asdict(divergence) | {"kl_ratio": divergence.kl_ratio}
@@ -236,12 +237,14 @@ def main() -> None:
         "file": path.name,
         "prompts": args.prompts,
         "tokens": args.tokens,
+        "kv_dtype": args.kv_dtype,
         "llama.cpp": f"xllamacpp {version('xllamacpp')}",
     }
     written = json.dumps(about | found, indent=2)
     print(written)
     if args.prompts == COUNT:
-        (RESULTS / f"agreement-{args.model}.json").write_text(written + "\n")
+        suffix = "" if args.kv_dtype == "f16" else f"-{args.kv_dtype}"
+        (RESULTS / f"agreement-{args.model}{suffix}.json").write_text(written + "\n")
 
 
 if __name__ == "__main__":

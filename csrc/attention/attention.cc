@@ -1,8 +1,16 @@
 // attention: see kernels/ops.py for its meaning and the order of its sums.
 #include "attention/chunk.h"
 #include "attention/workspace.h"
+#include "base/isa.h"
 #include "base/kernels.h"
 #include "base/quantize.h"
+
+namespace headrace::avx512_bf16 {
+
+// The same source, compiled once more for machines that multiply pairs of bf16.
+void attention_bf16(const AttentionArgs& args, OpContext& context);
+
+}  // namespace headrace::avx512_bf16
 
 namespace headrace::HR_ISA {
 namespace {
@@ -11,13 +19,15 @@ namespace {
 constexpr int64_t kInlineProducts = 1 << 17;
 // Long sequences are split over chunks when there are fewer tasks than this per thread ...
 constexpr int64_t kTasksPerThread = 8;
+// ... and tasks are of all KV heads when there are as many of those per thread.
+constexpr int64_t kWholeTasksPerThread = 4;
 // ... and the chunks' results take no more than this.
 constexpr int64_t kMaxPartialFloats = 1 << 20;
 
-HR_INLINE void write_mass(const Op& op, const Task& task, const Workspace& w) {
+HR_INLINE void write_mass(const Op& op, const Task& task, int kv_head, const Workspace& w) {
   const int heads = op.geometry.heads_per_kv, block_size = op.kv.layout().block_size;
   for (int t = 0; t < task.num_tokens; ++t) {
-    float* out = op.args.mass.row(task.first_token + t) + task.kv_head * op.num_blocks;
+    float* out = op.args.mass.row(task.first_token + t) + kv_head * op.num_blocks;
     for (int64_t b = 0; b < op.num_blocks; ++b) out[b] = 0.0f;
     for (int row = t * heads; row < (t + 1) * heads; ++row) {
       const float* sums = w.block_sums + row * op.num_blocks;
@@ -25,7 +35,8 @@ HR_INLINE void write_mass(const Op& op, const Task& task, const Workspace& w) {
       for (int64_t b = 0; b < op.num_blocks; ++b) {
         if (sums[b] == 0.0f) continue;
         float factor[kLanes];
-        store(factor, exp(splat(maxima[b * block_size / kAttentionChunk] - w.state_max[row])));
+        store(factor, power_of_two_below(
+                          splat(maxima[b * block_size / kAttentionChunk] - w.state_max[row])));
         out[b] += sums[b] * factor[0] / w.state_sum[row];
       }
     }
@@ -33,7 +44,8 @@ HR_INLINE void write_mass(const Op& op, const Task& task, const Workspace& w) {
 }
 
 // Divides by the sums and writes the task's heads, in `out`'s dtype.
-HR_INLINE void write_rows(const Op& op, const Task& task, const Buffer& out, const Workspace& w) {
+HR_INLINE void write_rows(const Op& op, const Task& task, int kv_head, const Buffer& out,
+                          const Workspace& w) {
   const Geometry& g = op.geometry;
   for (int row = 0; row < task.num_tokens * g.heads_per_kv; ++row) {
     float* values = w.state_values + int64_t{row} * g.padded;
@@ -42,7 +54,7 @@ HR_INLINE void write_rows(const Op& op, const Task& task, const Buffer& out, con
     for (int i = 0; i < g.padded; i += kLanes) {
       store(values + i, is_empty ? zero() : load(values + i) * factor);
     }
-    const int64_t column = int64_t{task.kv_head * g.heads_per_kv + row % g.heads_per_kv} * g.size;
+    const int64_t column = int64_t{kv_head * g.heads_per_kv + row % g.heads_per_kv} * g.size;
     std::byte* target = out.row<std::byte>(task.first_token + row / g.heads_per_kv);
     switch (out.dtype) {
       case DType::kF32:
@@ -116,10 +128,12 @@ HR_INLINE void run_whole(const Op& op, OpContext& context, const Shared& shared,
     const ChunkRange chunks = chunks_of(op, task);
     const Workspace w = workspace_at(op, shared.workspaces + thread * shared.stride);
     const int64_t rows = int64_t{task.num_tokens} * op.geometry.heads_per_kv;
-    for (int64_t i = 0; i < rows * op.num_blocks; ++i) w.block_sums[i] = 0.0f;
-    run_chunks(op, task, chunks.begin, chunks.end, w);
-    write_rows(op, task, out, w);
-    if (op.num_blocks > 0) write_mass(op, task, w);
+    for (int head = task.first_head; head < task.last_head; ++head) {
+      for (int64_t i = 0; i < rows * op.num_blocks; ++i) w.block_sums[i] = 0.0f;
+      run_chunks(op, task, head, chunks.begin, chunks.end, w);
+      write_rows(op, task, head, out, w);
+      if (op.num_blocks > 0) write_mass(op, task, head, w);
+    }
   };
   if (load.products <= kInlineProducts) {
     for (int64_t number = 0; number < load.num_tasks; ++number) run(number, 0);
@@ -156,7 +170,7 @@ HR_INLINE void merge_partials(const Op& op, const Task& task, const float* kept,
       merge_chunk(state, part[padded], part[padded + 1], part, padded);
     }
   }
-  write_rows(op, task, out, w);
+  write_rows(op, task, task.first_head, out, w);
 }
 
 // Few tasks with many keys: every chunk of every task is an item of its own, then each task merges
@@ -172,7 +186,7 @@ HR_INLINE void run_split(const Op& op, OpContext& context, const Shared& shared,
     const int64_t chunk = chunks.begin + item % load.max_chunks;
     if (chunk >= chunks.end) return;
     const Workspace w = workspace_at(op, shared.workspaces + thread * shared.stride);
-    run_chunks(op, task, chunk, chunk + 1, w);
+    run_chunks(op, task, task.first_head, chunk, chunk + 1, w);
     keep_partial(op, task, w, shared.partial + item * item_floats);
   });
   const Workspace w = workspace_at(op, shared.workspaces);
@@ -186,6 +200,7 @@ HR_INLINE void run_split(const Op& op, OpContext& context, const Shared& shared,
 // Floats for the chunks' results of every task, or 0 if splitting over chunks is not worth it.
 HR_INLINE int64_t partial_floats(const Op& op, const Load& load, int num_threads) {
   if (op.num_blocks > 0 || num_threads == 1 || load.products <= kInlineProducts) return 0;
+  if (op.geometry.head_tasks == 1 && op.geometry.num_kv_heads > 1) return 0;
   if (load.num_tasks >= kTasksPerThread * num_threads || load.max_chunks <= 2) return 0;
   const int64_t floats =
       load.num_tasks * load.max_chunks * load.max_rows * partial_row(op.geometry);
@@ -203,11 +218,25 @@ HR_INLINE Op op_of(const AttentionArgs& args, const KVCache& kv) {
 
 }  // namespace
 
+#if defined(__AVX512BF16__)
+void attention_bf16(const AttentionArgs& args, OpContext& context) {
+#else
 void attention(const AttentionArgs& args, OpContext& context) {
+#if defined(HR_ISA_AVX512)
+  static const bool has_dot = detect_cpu().has_avx512_bf16;  // cpuid is slow in virtual machines
+  if (has_dot && context.kv.layout().dtype == DType::kBF16) {
+    return avx512_bf16::attention_bf16(args, context);
+  }
+#endif
+#endif
   const StepInputs& inputs = context.inputs;
-  const Op op = op_of(args, context.kv);
-  const Load load = measure(op, inputs);
+  Op op = op_of(args, context.kv);
+  Load load = measure(op, inputs);
   const int num_threads = context.pool.num_threads();
+  if (load.num_tasks >= kWholeTasksPerThread * num_threads * op.geometry.num_kv_heads) {
+    op.geometry.head_tasks = 1;
+    load.num_tasks /= op.geometry.num_kv_heads;
+  }
   // A head that ends inside a group of 32 cannot be quantised alone: rows are kept as float32
   // first.
   const bool is_quantised_after = args.out.dtype == DType::kQ8 && op.geometry.size % kGroup != 0;

@@ -1,5 +1,5 @@
-// How one attention op is cut into tasks: a KV head's queries of a few adjacent tokens of one
-// sequence.
+// How one attention op is cut into tasks: the queries of a few adjacent tokens of one sequence, of
+// one KV head or, where there are tasks enough, of all, one after the other.
 #pragma once
 
 #include "attention/tile.h"
@@ -19,6 +19,7 @@ struct Geometry {
   int heads_per_kv;     // H / G
   int tokens_per_task;  // at most
   int max_rows;         // tokens_per_task * heads_per_kv
+  int head_tasks;       // tasks that share the KV heads of the same tokens: 1 or G
 };
 
 HR_INLINE Geometry geometry_of(const AttentionArgs& args, const KVLayout& layout) {
@@ -30,6 +31,7 @@ HR_INLINE Geometry geometry_of(const AttentionArgs& args, const KVLayout& layout
   g.heads_per_kv = args.num_heads / layout.num_kv_heads;
   g.tokens_per_task = g.heads_per_kv >= kTaskRows ? 1 : kTaskRows / g.heads_per_kv;
   g.max_rows = g.tokens_per_task * g.heads_per_kv;
+  g.head_tasks = g.num_kv_heads;
   return g;
 }
 
@@ -38,7 +40,8 @@ struct Task {
   int64_t first_key;     // key index of that token
   int64_t num_keys;      // of the sequence, this step's tokens included
   const int32_t* table;  // block ids
-  int num_tokens, kv_head;
+  int num_tokens;
+  int first_head, last_head;  // KV heads, half open
 };
 
 // What token `index` (a key index) may see of [0, num_keys); as visible_keys of the reference.
@@ -59,14 +62,14 @@ HR_INLINE KeyRange visible_keys(const AttentionArgs& args, const Task& task) {
           visible_keys(args, task.first_key + task.num_tokens - 1, task.num_keys).end};
 }
 
-// Tasks are numbered by sequence, then KV head, then tokens from the last (the longest) to the
+// Tasks are numbered by sequence, then KV heads, then tokens from the last (the longest) to the
 // first. starts[s] is the first task of sequence s; there are starts[S].
 HR_INLINE void number_tasks(const StepInputs& inputs, const Geometry& geometry, int64_t* starts) {
   starts[0] = 0;
   for (int s = 0; s < inputs.num_sequences; ++s) {
     const int64_t count = inputs.query_starts[s + 1] - inputs.query_starts[s];
     const int64_t tiles = (count + geometry.tokens_per_task - 1) / geometry.tokens_per_task;
-    starts[s + 1] = starts[s] + tiles * geometry.num_kv_heads;
+    starts[s + 1] = starts[s] + tiles * geometry.head_tasks;
   }
 }
 
@@ -82,7 +85,7 @@ HR_INLINE Task task_at(int64_t number, const StepInputs& inputs, const Geometry&
     }
   }
   const int64_t count = inputs.query_starts[low + 1] - inputs.query_starts[low];
-  const int64_t tiles = (starts[low + 1] - starts[low]) / geometry.num_kv_heads;
+  const int64_t tiles = (starts[low + 1] - starts[low]) / geometry.head_tasks;
   const int64_t local = number - starts[low];
   const int64_t offset = (tiles - 1 - local % tiles) * geometry.tokens_per_task;
   const int64_t left = count - offset;
@@ -93,28 +96,27 @@ HR_INLINE Task task_at(int64_t number, const StepInputs& inputs, const Geometry&
   task.table = inputs.block_tables[group] + inputs.slots[low] * inputs.table_widths[group];
   task.num_tokens =
       static_cast<int>(left < geometry.tokens_per_task ? left : geometry.tokens_per_task);
-  task.kv_head = static_cast<int>(local / tiles);
+  const int part = static_cast<int>(local / tiles);
+  task.first_head = part * geometry.num_kv_heads / geometry.head_tasks;
+  task.last_head = (part + 1) * geometry.num_kv_heads / geometry.head_tasks;
   return task;
 }
 
-// The present tiles of sixteen keys that overlap `range` within one chunk; returns how many.
-HR_INLINE int list_tiles(const KVCache& kv, int layer, const Task& task, int64_t chunk,
-                         KeyRange range, KeyTile* tiles) {
+// The present tiles of sixteen keys of one KV head that overlap `range` within one chunk.
+HR_INLINE TileList list_tiles(const KVCache& kv, int layer, const Task& task, int kv_head,
+                              int64_t chunk, KeyRange range) {
   const int block_size = kv.layout().block_size;
-  const int64_t tile_bytes = int64_t{kKeyTile} * kv.layout().head_size * kv.element_size();
   const int64_t chunk_begin = chunk * kAttentionChunk;
   const int64_t begin = range.begin > chunk_begin ? range.begin : chunk_begin;
   const int64_t chunk_end = chunk_begin + kAttentionChunk;
   const int64_t end = range.end < chunk_end ? range.end : chunk_end;
-  int count = 0;
+  TileList list;
   for (int64_t first = begin / kKeyTile * kKeyTile; first < end; first += kKeyTile) {
     const int32_t block = task.table[first / block_size];
     if (block < 0) continue;  // given back
-    const int64_t offset =
-        task.kv_head * kv.head_bytes() + first % block_size / kKeyTile * tile_bytes;
-    tiles[count++] = {kv.keys(layer, block) + offset, kv.values(layer, block) + offset, first};
+    list.tiles[list.count++] = {kv.tile(layer, block, kv_head, first % block_size), first};
   }
-  return count;
+  return list;
 }
 
 }  // namespace headrace::HR_ISA

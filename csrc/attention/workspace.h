@@ -3,6 +3,7 @@
 
 #include "attention/plan.h"
 #include "attention/softmax.h"
+#include "attention/store.h"
 
 namespace headrace::HR_ISA {
 
@@ -13,13 +14,12 @@ HR_INLINE int64_t aligned(int64_t floats) {
 
 // One thread's memory. Rows r of a task have state r; a register tile works in scores and chunk_*.
 struct Workspace {
-  float* queries;  // per register tile of R rows [D, R]
+  std::byte* queries;  // per register tile of R rows [steps, R] in the format's type
+  QueryScale* scales;  // [rows]
   float* state_max;
   float* state_sum;
   float* state_values;  // [rows, padded]
   float* scores;        // [kTileRows, kScoreStride]
-  float* chunk_max;
-  float* chunk_sum;
   float* chunk_values;  // [kTileRows, padded]
   float* block_sums;    // [rows, blocks], with mass
   float* chunk_maxima;  // [rows, chunks], with mass
@@ -34,11 +34,14 @@ struct Op {
   int64_t num_chunks;  // of that many blocks
 };
 
+// Of one row, in any format: steps of up to four elements.
+HR_INLINE int64_t query_floats(const Geometry& g) { return (g.size + 3) / 4 * 4; }
+
 HR_INLINE int64_t workspace_floats(const Op& op) {
   const Geometry& g = op.geometry;
-  return aligned(int64_t{g.max_rows} * g.size) + 2 * aligned(g.max_rows) +
-         int64_t{g.max_rows} * g.padded + int64_t{kTileRows} * kScoreStride +
-         2 * aligned(kTileRows) + int64_t{kTileRows} * g.padded +
+  return aligned(int64_t{g.max_rows} * query_floats(g)) + aligned(2 * int64_t{g.max_rows}) +
+         2 * aligned(g.max_rows) + int64_t{g.max_rows} * g.padded +
+         int64_t{kTileRows} * kScoreStride + int64_t{kTileRows} * g.padded +
          aligned(g.max_rows * op.num_blocks) + aligned(g.max_rows * op.num_chunks);
 }
 
@@ -50,13 +53,12 @@ HR_INLINE Workspace workspace_at(const Op& op, float* memory) {
     return taken;
   };
   Workspace w;
-  w.queries = take(int64_t{g.max_rows} * g.size);
+  w.queries = reinterpret_cast<std::byte*>(take(int64_t{g.max_rows} * query_floats(g)));
+  w.scales = reinterpret_cast<QueryScale*>(take(2 * int64_t{g.max_rows}));
   w.state_max = take(g.max_rows);
   w.state_sum = take(g.max_rows);
   w.state_values = take(int64_t{g.max_rows} * g.padded);
   w.scores = take(int64_t{kTileRows} * kScoreStride);
-  w.chunk_max = take(kTileRows);
-  w.chunk_sum = take(kTileRows);
   w.chunk_values = take(int64_t{kTileRows} * g.padded);
   w.block_sums = take(g.max_rows * op.num_blocks);
   w.chunk_maxima = take(g.max_rows * op.num_chunks);
@@ -74,20 +76,60 @@ HR_INLINE RowTiles row_tiles(int num_rows) {
   return {num_rows, (num_rows + kTileRows - 1) / kTileRows};
 }
 
-HR_INLINE const float* query_of(const Op& op, const Task& task, int row) {
+HR_INLINE const float* query_of(const Op& op, const Task& task, int kv_head, int row) {
   const int heads = op.geometry.heads_per_kv;
-  const int head = task.kv_head * heads + row % heads;
+  const int head = kv_head * heads + row % heads;
   return op.args.qkv.row(task.first_token + row / heads) + int64_t{head} * op.geometry.size;
 }
 
-HR_INLINE void pack_queries(const Op& op, const Task& task, RowTiles tiles, float* out) {
+// One query into its places in [steps, count]; elements past D are zeros.
+template <typename F>
+HR_INLINE QueryScale pack_query(const float* query, int size, int count, typename F::Query* out) {
+  if constexpr (F::kIsExact) {
+    alignas(64) uint8_t codes[kMaxHeadSize];
+    const float scale = quantize_head(query, size, 0, codes);
+    int32_t sum = 0;
+    for (int d = 0; d < size; ++d) sum += static_cast<int8_t>(codes[d]);
+    for (int i = 0; i * F::kKeyStep < size; ++i) {
+      std::memcpy(out + i * count, codes + i * F::kKeyStep, sizeof(typename F::Query));
+    }
+    return {scale, -128 * sum};  // key codes are biased by 128
+  } else if constexpr (sizeof(typename F::Query) == F::kKeyStep * sizeof(uint16_t)) {
+    alignas(64) uint16_t rounded[kMaxHeadSize + 1];
+    store_row(query, size, DType::kBF16, reinterpret_cast<std::byte*>(rounded));
+    rounded[size] = 0;
+    for (int i = 0; i * F::kKeyStep < size; ++i) out[i * count] = word_at(rounded + 2 * i);
+    return {};
+  } else {
+    constexpr auto kBytes = sizeof(typename F::Query);
+    for (int i = 0; i < size / F::kKeyStep; ++i) {
+      std::memcpy(out + i * count, query + i * F::kKeyStep, kBytes);
+    }
+    if (size % F::kKeyStep != 0) {
+      const float last[2] = {query[size - 1], 0.0f};
+      std::memcpy(out + size / F::kKeyStep * count, last, kBytes);
+    }
+    return {};
+  }
+}
+
+template <typename F>
+HR_INLINE int query_steps(const Geometry& g) {
+  return (g.size + F::kKeyStep - 1) / F::kKeyStep;
+}
+
+template <typename F>
+HR_INLINE void pack_queries(const Op& op, const Task& task, int kv_head, RowTiles tiles,
+                            const Workspace& w) {
+  auto* out = reinterpret_cast<typename F::Query*>(w.queries);
+  const int steps = query_steps<F>(op.geometry);
   for (int i = 0; i < tiles.count; ++i) {
     const int begin = tiles.begin(i), count = tiles.begin(i + 1) - begin;
     for (int r = 0; r < count; ++r) {
-      const float* query = query_of(op, task, begin + r);
-      for (int d = 0; d < op.geometry.size; ++d) out[d * count + r] = query[d];
+      const float* query = query_of(op, task, kv_head, begin + r);
+      w.scales[begin + r] = pack_query<F>(query, op.geometry.size, count, out + r);
     }
-    out += int64_t{count} * op.geometry.size;
+    out += int64_t{count} * steps;
   }
 }
 

@@ -22,7 +22,7 @@ unsigned saved_registers() {
 
 }  // namespace
 
-CpuFeatures detect_cpu() {
+CpuFeatures detect_cpu() noexcept {
   CpuFeatures found;
   unsigned a, b, c, d;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return found;
@@ -54,7 +54,7 @@ const KernelTable* find_kernels(Isa isa, const CpuFeatures& cpu) {
   }
 }
 #elif defined(__aarch64__)
-CpuFeatures detect_cpu() {
+CpuFeatures detect_cpu() noexcept {
   CpuFeatures found;
 #if defined(__linux__)
   constexpr unsigned long kDotProducts = 1ul << 20;  // HWCAP_ASIMDDP of the kernel's interface
@@ -76,7 +76,7 @@ const KernelTable* find_kernels(Isa isa, const CpuFeatures& cpu) {
   }
 }
 #else
-CpuFeatures detect_cpu() { return {}; }
+CpuFeatures detect_cpu() noexcept { return {}; }
 
 const KernelTable* find_kernels(Isa isa, const CpuFeatures&) {
   return isa == Isa::kGeneric ? &generic::kKernels : nullptr;

@@ -16,7 +16,7 @@ struct CpuFeatures {
   bool has_neon = false;         // 64-bit Arm with dot products of bytes (Armv8.2)
 };
 
-CpuFeatures detect_cpu();
+CpuFeatures detect_cpu() noexcept;
 
 // The kernels of a set, or null when this build or machine lacks it.
 const KernelTable* find_kernels(Isa isa, const CpuFeatures& cpu);

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "base/half.h"
+#include "base/kv_token.h"
 
 namespace headrace {
 namespace {
@@ -23,7 +23,7 @@ void check(const KVLayout& layout) {
   if (layout.block_size % kKeyTile != 0 || kAttentionChunk % layout.block_size != 0)
     throw std::invalid_argument("The KV block size is a multiple of 16 that divides 512.");
   if (layout.dtype == DType::kQ8)
-    throw std::invalid_argument("Keys and values are f32, bf16 or f16.");
+    throw std::invalid_argument("Keys and values are f32, bf16, f16 or int8.");
   if (std::cmp_not_equal(layout.layer_groups.size(), layout.num_layers)) {
     throw std::invalid_argument("A KV layout names one group per layer.");
   }
@@ -37,53 +37,30 @@ void check(const KVLayout& layout) {
   }
 }
 
-void widen(const std::byte* in, DType dtype, int64_t count, float* out) {
-  const auto* half = reinterpret_cast<const uint16_t*>(in);
-  switch (dtype) {
-    case DType::kBF16:
-      for (int64_t i = 0; i < count; ++i) out[i] = float_from_bf16(half[i]);
-      break;
-    case DType::kF16:
-      for (int64_t i = 0; i < count; ++i) out[i] = float_from_f16(half[i]);
-      break;
-    default:
-      std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
-  }
-}
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-void narrow(const float* in, DType dtype, int64_t count, std::byte* out) {
-  auto* half = reinterpret_cast<uint16_t*>(out);
-  switch (dtype) {
-    case DType::kBF16:
-      for (int64_t i = 0; i < count; ++i) half[i] = bf16_from_float(in[i]);
-      break;
-    case DType::kF16:
-      for (int64_t i = 0; i < count; ++i) half[i] = f16_from_float(in[i]);
-      break;
-    default:
-      std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
-  }
-}
-
-// Calls fn(canonical, tiled) for every element of a block's keys: where (g, p, d) lies in [G, P, D]
-// and in [G, P / 16, D, 16].
-template <typename Fn>
-void for_each_key(const KVLayout& layout, Fn fn) {
-  const int64_t size = layout.head_size, block_size = layout.block_size;
-  int64_t canonical = 0;
-  for (int64_t g = 0; g < layout.num_kv_heads; ++g) {
-    for (int64_t p = 0; p < block_size; ++p) {
-      const int64_t first = (g * block_size + p / kKeyTile * kKeyTile) * size + p % kKeyTile;
-      for (int64_t d = 0; d < size; ++d) fn(canonical++, first + d * kKeyTile);
-    }
-  }
+KVTileShape shape_of(const KVLayout& layout) {
+  KVTileShape shape{};
+  const bool is_int8 = layout.dtype == DType::kInt8;
+  shape.element = is_int8 ? 1 : layout.dtype == DType::kF32 ? 4 : 2;
+  shape.key_unit = is_int8 ? 4 : layout.dtype == DType::kBF16 ? 2 : 1;
+  shape.value_unit = is_int8 || layout.dtype == DType::kBF16 ? 2 : 1;
+  const int64_t scales = is_int8 ? kKeyTile * static_cast<int64_t>(sizeof(float)) : 0;
+  const int64_t key_size = (layout.head_size + shape.key_unit - 1) / shape.key_unit;
+  shape.key_scales = aligned(key_size * shape.key_unit * kKeyTile * shape.element);
+  shape.values = shape.key_scales + scales;
+  shape.value_scales = shape.values + aligned(int64_t{layout.head_size} * kKeyTile * shape.element);
+  shape.bytes = shape.value_scales + scales;
+  return shape;
 }
 
 }  // namespace
 
-KVCache::KVCache(KVLayout layout) : layout_(std::move(layout)) {
+KVCache::KVCache(KVLayout layout) : layout_(std::move(layout)), shape_{} {
   check(layout_);
-  block_bytes_ = 2 * layout_.num_kv_heads * head_bytes();
+  shape_ = shape_of(layout_);
+  head_bytes_ = layout_.block_size / kKeyTile * shape_.bytes;
+  block_bytes_ = layout_.num_kv_heads * head_bytes_;
   layers_.reserve(static_cast<size_t>(layout_.num_layers));
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
     const int64_t blocks = layout_.num_blocks[static_cast<size_t>(group_of(layer))];
@@ -95,45 +72,40 @@ KVCache::KVCache(KVLayout layout) : layout_(std::move(layout)) {
 void KVCache::copy_block(int group, int64_t source, int64_t target) {
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
     if (group_of(layer) != group) continue;
-    std::memmove(keys(layer, target), keys(layer, source), static_cast<size_t>(block_bytes_));
+    std::memmove(tile(layer, target, 0, 0), tile(layer, source, 0, 0),
+                 static_cast<size_t>(block_bytes_));
   }
 }
 
 int64_t KVCache::export_size(int group) const {
   int64_t layers = 0;
   for (const int32_t other : layout_.layer_groups) layers += other == group;
-  return layers * block_bytes_ / element_size();
+  return 2 * layers * layout_.num_kv_heads * layout_.block_size * layout_.head_size;
 }
 
 void KVCache::export_block(int group, int64_t block, float* out) const {
-  const int64_t count = block_bytes_ / element_size() / 2;  // of keys, and of values
-  std::vector<float> tiled(static_cast<size_t>(count));
+  const int64_t size = layout_.head_size;
   float* values_out = out + export_size(group) / 2;
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
     if (group_of(layer) != group) continue;
-    widen(keys(layer, block), layout_.dtype, count, tiled.data());
-    for_each_key(layout_, [&](int64_t canonical, int64_t at) {
-      out[canonical] = tiled[static_cast<size_t>(at)];
-    });
-    widen(values(layer, block), layout_.dtype, count, values_out);
-    out += count;
-    values_out += count;
+    for (int head = 0; head < layout_.num_kv_heads; ++head) {
+      for (int64_t p = 0; p < layout_.block_size; ++p, out += size, values_out += size) {
+        load_token(layout_, shape_, tile(layer, block, head, p), p % kKeyTile, out, values_out);
+      }
+    }
   }
 }
 
 void KVCache::import_block(int group, int64_t block, const float* in) {
-  const int64_t count = block_bytes_ / element_size() / 2;
-  std::vector<float> tiled(static_cast<size_t>(count));
+  const int64_t size = layout_.head_size;
   const float* values_in = in + export_size(group) / 2;
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
     if (group_of(layer) != group) continue;
-    for_each_key(layout_, [&](int64_t canonical, int64_t at) {
-      tiled[static_cast<size_t>(at)] = in[canonical];
-    });
-    narrow(tiled.data(), layout_.dtype, count, keys(layer, block));
-    narrow(values_in, layout_.dtype, count, values(layer, block));
-    in += count;
-    values_in += count;
+    for (int head = 0; head < layout_.num_kv_heads; ++head) {
+      for (int64_t p = 0; p < layout_.block_size; ++p, in += size, values_in += size) {
+        store_token(layout_, shape_, tile(layer, block, head, p), p % kKeyTile, in, values_in);
+      }
+    }
   }
 }
 

@@ -1,11 +1,17 @@
 // Keys and values of all layers, in blocks of P tokens.
 //
-// One region a layer; block b of a layer is keys [G, P / 16, D, 16] and then values [G, P, D], in
-// the cache's dtype. Keys lie in tiles of sixteen tokens with the tokens innermost, so that sixteen
-// scores are one Vec that adds up over D and nothing is summed across lanes; values lie as they are
-// read, a row of D per token. Memory is mapped at creation and touched only when written (untouched
-// blocks read as zeros). A Vec may be read from the start of any sixteen elements of a value row,
-// also past its end.
+// One region a layer; block b of a layer is [G, P / 16] tiles of sixteen tokens of one head. A tile
+// is its keys and then its values, each from a multiple of 64 bytes:
+//
+// - keys [ceil(D / u), 16, u]: u adjacent elements of one token, tokens innermost, so that sixteen
+//   scores are one Vec that adds up over D and nothing is summed across lanes;
+// - values [16 / w, D, w]: w adjacent tokens of one element.
+//
+// u and w are what dot products of the dtype take at once: 1 and 1 for f32 and f16, 2 and 2 for
+// bf16, 4 and 2 for int8. Of int8, codes are signed (values) or biased by 128 (keys), and sixteen
+// float32 scales, one a token, follow the keys and the values. Memory is mapped at creation and
+// touched only when written (untouched blocks read as zeros). A Vec may be read from the start of
+// any sixteen elements of a row of values, also past its end.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +23,7 @@
 
 namespace headrace {
 
-inline constexpr int kKeyTile = 16;  // tokens per tile of keys; also the lanes of a Vec
+inline constexpr int kKeyTile = 16;  // tokens per tile; also the lanes of a Vec
 inline constexpr int kMaxHeadSize = 1024;
 inline constexpr int kAttentionChunk = 512;  // ATTENTION_CHUNK of kernels/ops.py
 
@@ -31,6 +37,17 @@ struct KVLayout {
   std::vector<int32_t> num_blocks;    // per group
 };
 
+// Where things lie inside a tile, from the layout's D and dtype.
+struct KVTileShape {
+  int element;           // bytes
+  int key_unit;          // u
+  int value_unit;        // w
+  int64_t key_scales;    // offset; int8 only
+  int64_t values;        // offset
+  int64_t value_scales;  // offset; int8 only
+  int64_t bytes;
+};
+
 class KVCache {
  public:
   // Throws std::invalid_argument for a layout that makes no sense (P must be a multiple of 16 that
@@ -40,19 +57,16 @@ class KVCache {
   KVCache& operator=(const KVCache&) = delete;
 
   HR_ALWAYS_INLINE const KVLayout& layout() const { return layout_; }
+  HR_ALWAYS_INLINE const KVTileShape& tile_shape() const { return shape_; }
   HR_ALWAYS_INLINE int group_of(int layer) const { return layout_.layer_groups[layer]; }
-  HR_ALWAYS_INLINE int64_t element_size() const { return layout_.dtype == DType::kF32 ? 4 : 2; }
 
-  // Bytes from one KV head to the next inside the keys (or values) of a block.
-  HR_ALWAYS_INLINE int64_t head_bytes() const {
-    return int64_t{layout_.block_size} * layout_.head_size * element_size();
-  }
+  // Bytes from one KV head to the next inside a block.
+  HR_ALWAYS_INLINE int64_t head_bytes() const { return head_bytes_; }
 
-  HR_ALWAYS_INLINE std::byte* keys(int layer, int64_t block) const {
-    return layers_[layer].data() + block * block_bytes_;
-  }
-  HR_ALWAYS_INLINE std::byte* values(int layer, int64_t block) const {
-    return keys(layer, block) + block_bytes_ / 2;
+  // The tile of one head that holds token `offset` of a block.
+  HR_ALWAYS_INLINE std::byte* tile(int layer, int64_t block, int head, int64_t offset) const {
+    return layers_[layer].data() + block * block_bytes_ + head * head_bytes_ +
+           offset / kKeyTile * shape_.bytes;
   }
 
   // Copies one block in every layer of the group. Indices must be in range.
@@ -65,6 +79,8 @@ class KVCache {
 
  private:
   KVLayout layout_;
+  KVTileShape shape_;
+  int64_t head_bytes_ = 0;
   int64_t block_bytes_ = 0;
   std::vector<Mapping> layers_;
 };

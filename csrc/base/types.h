@@ -14,7 +14,8 @@
 
 namespace headrace {
 
-enum class DType : uint8_t { kF32, kBF16, kF16, kQ8 };
+// kInt8 is of keys and values only: codes with one scale per token and head.
+enum class DType : uint8_t { kF32, kBF16, kF16, kQ8, kInt8 };
 
 // How many rows a buffer has in a step: T or R.
 enum class Rows : uint8_t { kTokens, kOutputs };

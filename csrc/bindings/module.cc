@@ -33,7 +33,8 @@ NB_MODULE(_native, module) {
       .value("F32", DType::kF32)
       .value("BF16", DType::kBF16)
       .value("F16", DType::kF16)
-      .value("Q8", DType::kQ8);
+      .value("Q8", DType::kQ8)
+      .value("INT8", DType::kInt8);
   nb::enum_<Rows>(module, "Rows").value("TOKENS", Rows::kTokens).value("OUTPUTS", Rows::kOutputs);
   nb::enum_<WeightFormat>(module, "WeightFormat")
       .value("W4G32", WeightFormat::kW4G32)

@@ -1,7 +1,7 @@
 // rope_table and rotate_and_store.
 #include <cmath>
-#include <cstring>
 
+#include "attention/store.h"
 #include "base/kernels.h"
 #include "base/kv_cache.h"
 #include "elementwise/norm.h"
@@ -39,27 +39,6 @@ HR_INLINE void normalise_head(float* head, const float* weight, int size, float 
   for_columns(size, [&](int i, auto lanes) {
     store_f32(head + i, load(head + i, lanes) * factor * load(weight + i, lanes), lanes);
   });
-}
-
-template <typename Element>
-HR_INLINE void scatter_key(const Element* row, int size, Element* tile) {
-  for (int d = 0; d < size; ++d) tile[d * kKeyTile] = row[d];
-}
-
-// One key and one value head of one token, rounded to the cache's dtype.
-HR_INLINE void store_key_value(const KVCache& kv, const float* key, const float* value,
-                               std::byte* key_tile, std::byte* value_row) {
-  const int size = kv.layout().head_size;
-  const DType dtype = kv.layout().dtype;
-  if (dtype == DType::kF32) {
-    scatter_key(key, size, reinterpret_cast<float*>(key_tile));
-    std::memcpy(value_row, value, static_cast<size_t>(size) * sizeof(float));
-    return;
-  }
-  alignas(64) uint16_t rounded[kMaxHeadSize];
-  store_row(key, size, dtype, reinterpret_cast<std::byte*>(rounded));
-  scatter_key(rounded, size, reinterpret_cast<uint16_t*>(key_tile));
-  store_row(value, size, dtype, value_row);
 }
 
 }  // namespace
@@ -103,11 +82,7 @@ void rotate_and_store(const RotateAndStoreArgs& args, OpContext& context) {
       if (args.k_norm != nullptr) normalise_head(head, args.k_norm, size, args.eps);
       rotate_head(head, rope, half);
       if (block < 0) continue;
-      const int64_t element = kv.element_size();
-      const int64_t first_tile = offset / kKeyTile * kKeyTile * size + offset % kKeyTile;
-      store_key_value(kv, head, value,
-                      kv.keys(args.layer, block) + g * kv.head_bytes() + first_tile * element,
-                      kv.values(args.layer, block) + g * kv.head_bytes() + offset * size * element);
+      store_head(kv, kv.tile(args.layer, block, g, offset), offset % kKeyTile, head, value);
     }
   });
 }

@@ -22,6 +22,9 @@ constexpr Shape kShapes[] = {
     {4, 4, 20, DType::kBF16, DType::kQ8, 0, 30.0f},
     {7, 1, 96, DType::kF32, DType::kF32, 600, 0.0f},
     {14, 2, 24, DType::kF16, DType::kBF16, 5, 0.0f},
+    {6, 2, 21, DType::kBF16, DType::kF32, 33, 0.0f},
+    {9, 3, 64, DType::kInt8, DType::kQ8, 0, 0.0f},
+    {6, 2, 21, DType::kInt8, DType::kF32, 33, 9.0f},
 };
 
 // One sequence of `past` keys that runs `count` more tokens; the last block is full to its end, so

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec.structs import replace
@@ -109,11 +109,17 @@ class Case:
     alone: Mapping[str, Said]
 
     def engine(self, **options: Any) -> RealEngine:
-        return RealEngine(self.path, isa=self.isa, quantize=self.quantize, **options)
+        kept = kv_dtype(self.quantize)
+        return RealEngine(self.path, isa=self.isa, quantize=self.quantize, kv_dtype=kept, **options)
 
     def check(self, found: Mapping[tuple[str, int], Said]) -> None:
         for name, said in self.alone.items():
             assert found[name, 0] == said, name
+
+
+def kv_dtype(quantize: str | None) -> Literal["auto", "int8"]:
+    """Models in int8 or int4 keep their keys and values in int8 too."""
+    return "int8" if quantize else "auto"
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +148,11 @@ def case(request: pytest.FixtureRequest, models: Mapping[str, Path]) -> Iterator
     quantize = kind if kind.startswith("int") else None
     alone: dict[str, Said] = {}
     with RealEngine(
-        models[kind], isa=isa, quantize=quantize, max_num_batched_tokens=1024
+        models[kind],
+        isa=isa,
+        quantize=quantize,
+        kv_dtype=kv_dtype(quantize),
+        max_num_batched_tokens=1024,
     ) as engine:
         for probe in probes():
             alone[probe.request_id] = engine.run([probe])[probe.request_id, 0]

@@ -123,21 +123,37 @@ def run_case(backend, case, *, qkv=None, batch=None, blocks=None, cache=None, wi
     return run_ops(backend, inputs, ops, batch=batch, kv_cache=cache)
 
 
+#: Of some 10^6 standard normal numbers.
+LARGEST = 6.0
+
+
+def query_error(case):
+    """Bound of a query's rounding as a share of its norm: bf16 to 8 bits; int8 by 1/254 of the largest."""
+    if case.kv_dtype is DType.INT8:
+        return LARGEST / 254 * np.sqrt(case.head_size) / (np.sqrt(case.head_size) - 2)
+    return 2.0**-9 if case.kv_dtype is DType.BF16 else 0.0
+
+
 def score_error(case):
-    """Bound of a score's error: a chain of D products, each sum rounded; then scale and cap.
+    """Bound of a score's error: the query's; a chain of D products, each sum rounded; scale and cap.
 
     |q . k| <= |q| |k|; norms of standard normal vectors stay below sqrt(D) + 4.
     """
     norm = np.sqrt(case.head_size) + 4
-    return (case.head_size + 4) * 2.0**-24 * norm * norm * case.head_size**-0.5
+    relative = (case.head_size + 4) * 2.0**-24 + query_error(case)
+    return relative * norm * norm * case.head_size**-0.5
 
 
 def attention_error(case):
-    """Bound of an output's error: weights are off by a factor e^(2 * score error), sums are rounded."""
+    """Bound of an output's error: weights are off by a factor e^(2 * score error), sums are rounded.
+
+    Weights themselves are rounded to bf16, or to a 65534th of the chunk's largest (which is 1) each.
+    """
     keys = max(s + c for s, c in zip(case.key_starts, case.counts, strict=True))
     chunks = keys / ATTENTION_CHUNK + 1
-    largest_value = 6.0  # of some 10^6 standard normal numbers
-    return (2 * score_error(case) + (ATTENTION_CHUNK + 8 * chunks) * 2.0**-24) * largest_value
+    rounding = {DType.BF16: 2.0**-8, DType.INT8: min(keys, ATTENTION_CHUNK) * chunks / 65534}
+    sums = (ATTENTION_CHUNK + 8 * chunks) * 2.0**-24 + rounding.get(case.kv_dtype, 0.0)
+    return (2 * score_error(case) + sums) * LARGEST
 
 
 CASES = {
@@ -156,6 +172,25 @@ CASES = {
     "head 256": Case(head_size=256, num_heads=4, num_kv_heads=1),
     "f32": Case(kv_dtype=DType.F32, block_size=32),
     "bf16": Case(kv_dtype=DType.BF16, block_size=64),
+    "bf16, odd": Case(kv_dtype=DType.BF16, head_size=21, counts=(35, 1), key_starts=(3, 520)),
+    "bf16 prefill": Case(kv_dtype=DType.BF16, counts=(70, 33), key_starts=(0, 501)),
+    "bf16 window": Case(kv_dtype=DType.BF16, window=23, counts=(60, 1, 1), key_starts=(10, 700, 5)),
+    "bf16 not causal window": Case(
+        kv_dtype=DType.BF16, is_causal=False, window=7, counts=(50,), key_starts=(4,)
+    ),
+    "int8": Case(kv_dtype=DType.INT8, block_size=64),
+    "int8, odd": Case(kv_dtype=DType.INT8, head_size=21, counts=(35, 1), key_starts=(3, 520)),
+    "int8 prefill": Case(kv_dtype=DType.INT8, counts=(70, 33), key_starts=(0, 501)),
+    "int8 wide": Case(kv_dtype=DType.INT8, head_size=256, num_heads=4, num_kv_heads=1),
+    "int8 window": Case(
+        kv_dtype=DType.INT8, window=23, counts=(60, 1, 1), key_starts=(10, 700, 5), soft_cap=9.0
+    ),
+    "int8 given back": Case(
+        kv_dtype=DType.INT8,
+        counts=(4, 1),
+        key_starts=(100, 1200),
+        absent=((0, 1), (1, 0), *((1, b) for b in range(32, 70))),
+    ),
     "prefill": Case(counts=(70, 33), key_starts=(0, 0)),
     "chunked prefill": Case(counts=(50, 40, 1), key_starts=(13, 500, 1100)),
     "long": Case(counts=(1, 1, 3), key_starts=(2600, 511, 512), num_heads=2, num_kv_heads=1),
@@ -213,11 +248,26 @@ def test_mass(isa, case):
 
 
 @isas
+def test_mass_of_an_int8_cache_sums_to_one(isa):
+    case = CASES["int8 given back"]
+    actual = run_case(cpu(isa), case, with_mass=True)["mass"]
+    expected = run_case(reference(), case, with_mass=True)["mass"]
+    heads = case.num_heads / case.num_kv_heads
+    assert_close(actual, expected, heads * (np.exp(2 * score_error(case)) - 1))
+    per_token = actual.reshape(len(actual), case.num_kv_heads, -1).sum(axis=2)
+    np.testing.assert_allclose(per_token, heads, rtol=1e-4)
+
+
+@isas
 @pytest.mark.parametrize("fault", [np.nan, np.inf])
 @pytest.mark.parametrize(
     "case",
     [
         CASES["prefill"],
+        CASES["bf16 prefill"],
+        CASES["bf16 window"],
+        CASES["int8 prefill"],
+        CASES["int8 window"],
         CASES["chunked prefill"],
         CASES["window"],
         Case(counts=(1, 37), key_starts=(33, 515), kv_dtype=DType.F32),
@@ -230,8 +280,9 @@ def test_memory_that_no_token_wrote_is_never_read_into_a_result(isa, fault, case
 
 
 @isas
-def test_a_later_token_with_a_fault_does_not_reach_an_earlier_one(isa):
-    case = Case(counts=(40,), key_starts=(0,), kv_dtype=DType.F32)
+@pytest.mark.parametrize("kv_dtype", [DType.F32, DType.F16, DType.BF16, DType.INT8])
+def test_a_later_token_with_a_fault_does_not_reach_an_earlier_one(isa, kv_dtype):
+    case = Case(counts=(40,), key_starts=(0,), kv_dtype=kv_dtype)
     blocks = case.blocks()
     table = case.batch().tables[0][0]
     blocks[table[1], ..., 9, :] = np.nan  # key 25
@@ -274,6 +325,14 @@ INVARIANT = {
     "long": Case(num_heads=2, num_kv_heads=1, counts=(20,), key_starts=(1530,)),
     "window": Case(window=50, counts=(70,), key_starts=(470,)),
     "wide": Case(head_size=96, kv_dtype=DType.BF16, counts=(40,), key_starts=(0,), soft_cap=20.0),
+    "bf16 gqa": Case(
+        num_heads=9, num_kv_heads=3, kv_dtype=DType.BF16, counts=(90,), key_starts=(481,)
+    ),
+    "bf16 window": Case(window=51, kv_dtype=DType.BF16, counts=(70,), key_starts=(470,)),
+    "int8 gqa": Case(
+        num_heads=9, num_kv_heads=3, kv_dtype=DType.INT8, counts=(90,), key_starts=(481,)
+    ),
+    "int8 window": Case(window=51, kv_dtype=DType.INT8, counts=(70,), key_starts=(470,)),
     "q8": Case(out_dtype=DType.Q8, counts=(40,), key_starts=(500,)),
     "given back": Case(counts=(30,), key_starts=(600,), absent=tuple((0, b) for b in range(3, 33))),
 }
@@ -301,8 +360,11 @@ def test_one_and_two_threads_agree_bitwise(isa, case):
 
 
 @isas
-def test_alone_and_in_a_batch_agree_bitwise(isa):
-    case = Case(counts=(30, 1, 1, 17), key_starts=(0, 1300, 200, 510))
+@pytest.mark.parametrize("kv_dtype", [DType.F16, DType.BF16, DType.INT8])
+def test_alone_and_in_a_batch_agree_bitwise(isa, kv_dtype):
+    # Enough sequences that a task takes all KV heads, which one sequence alone does not.
+    counts, starts = (30, 1, 1, 17, 1, 1, 1, 1), (0, 1300, 200, 510, 3, 77, 640, 15)
+    case = Case(counts=counts, key_starts=starts, kv_dtype=kv_dtype)
     qkv, batch = case.queries(), case.batch()
     together = run_case(cpu(isa), case)["out"]
     first = 0

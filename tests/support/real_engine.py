@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tests.support.fake_clock import FakeClock
 
@@ -46,12 +46,13 @@ class RealEngine:
         threads: int = 1,
         quantize: str | None = None,
         kv_memory: str = "auto",
+        kv_dtype: Literal["auto", "bf16", "f16", "int8", "f32"] = "auto",
         prefix_cache: bool = True,
         **scheduler: Any,
     ) -> None:
         config = EngineConfig(
             model=ModelConfig(model=str(model), quantize=quantize, cache_packed=False),
-            memory=MemoryConfig(kv_memory=kv_memory, prefix_cache=prefix_cache),
+            memory=MemoryConfig(kv_memory=kv_memory, kv_dtype=kv_dtype, prefix_cache=prefix_cache),
             # Time stands still within a step: no bound can be kept by what steps cost.
             scheduler=SchedulerConfig(**{"max_step_time": 0.0, **scheduler}),
             executor=ExecutorConfig(backend="cpu", isa=isa, threads=threads),

@@ -76,10 +76,11 @@ def _versions(_: Loaded[ServeConfig]) -> Section:
     ]
 
 
-def _machine(_: Loaded[ServeConfig]) -> Section:
+def _machine(loaded: Loaded[ServeConfig]) -> Section:
     from headrace.kernels.topology import detect
 
     found = detect()
+    memory = loaded.config.engine.memory
     quota = "none" if found.cpu_quota is None else f"{found.cpu_quota:g} CPUs"
     return [
         ("CPUs", str(found.num_cpus), "of the affinity mask"),
@@ -89,6 +90,7 @@ def _machine(_: Loaded[ServeConfig]) -> Section:
         ("memory", format_size(found.memory_total), "of the machine or the tightest cgroup"),
         ("memory free", format_size(found.memory_available), "without swapping"),
         ("KV, at most", format_size(found.memory_available // 4), "when kv_memory is auto"),
+        ("KV format", memory.kv_format, f"kv_dtype is {memory.kv_dtype}"),
     ]
 
 

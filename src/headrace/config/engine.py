@@ -51,10 +51,15 @@ class MemoryConfig(Struct, frozen=True, kw_only=True):
     """Memory for KV, such as 512MiB or 4GiB; auto is small and never more than a quarter of free memory."""
     memory_utilization: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
     """Share of memory for weights and KV together; the rest is margin for activations. 0: use kv_memory."""
-    kv_dtype: Literal["auto", "f16", "bf16", "f32"] = "auto"
-    """auto (f16), f16, bf16 or f32."""
+    kv_dtype: Literal["auto", "bf16", "f16", "int8", "f32"] = "auto"
+    """auto (f16), f16 (most exact of 16 bits), bf16 (fastest), int8 (half the memory, a scale per token) or f32."""
     prefix_cache: bool = True
     """Reuse blocks of earlier prompts that begin alike."""
+
+    @property
+    def kv_format(self) -> str:
+        """How keys and values are kept: `kv_dtype` with auto resolved."""
+        return "f16" if self.kv_dtype == "auto" else self.kv_dtype
 
     def __post_init__(self) -> None:
         """Raises ConfigError for settings that exclude each other."""

@@ -233,7 +233,7 @@ def _ledger(
         key=RootKey(
             weights_digest=bytes.fromhex(model.weights.digest),
             model_digest=kv_identity(spec),
-            kv_format=_kv_dtype(config.memory).value,
+            kv_format=config.memory.kv_format,
         ),
         prefix_cache=config.memory.prefix_cache,
         max_uncommitted_tokens=in_flight if scheduler.chunked_prefill else 0,
@@ -268,7 +268,7 @@ def _info(
         lines=(
             f"weights {model.weights.num_bytes / 2**20:.0f} MiB"
             f" ({'mapped from the packed cache' if model.weights.is_mapped else 'in memory'})",
-            sizing.explanation,
+            f"{sizing.explanation}, kept in {config.memory.kv_format}",
         ),
     )
 
@@ -289,15 +289,10 @@ def _layout(memory: MemoryConfig, spec: ModelSpec, num_blocks: tuple[int, ...]) 
         num_kv_heads=spec.num_kv_heads,
         head_size=spec.head_size,
         block_size=memory.block_size,
-        dtype=_kv_dtype(memory),
+        dtype=DType(memory.kv_format),
         layer_groups=spec.layer_groups(),
         num_blocks=num_blocks,
     )
-
-
-def _kv_dtype(memory: MemoryConfig) -> DType:
-    """f16 by default: as wide as bf16 and eight times as exact for values of attention's size."""
-    return DType.F16 if memory.kv_dtype == "auto" else DType(memory.kv_dtype)
 
 
 def _max_chunk(scheduler: SchedulerConfig, max_context: int) -> int:

@@ -17,8 +17,8 @@ inputs and its own sequence only):
 - `linear`, adapters: two chains of its own per row, added after all of that. A row without an adapter is
   bitwise what it is in a step without any.
 - `attention`: keys and values are read only as stored. Keys are taken in chunks that start at fixed
-  multiples of `ATTENTION_CHUNK` key indices; each chunk gives (max, sum, weighted values) with keys
-  ascending, and chunks are merged in ascending order.
+  multiples of `ATTENTION_CHUNK` key indices; each gives (max, sum, weighted values); they are merged in
+  ascending order. Scores add over D, values over keys, ascending. Pairs, int8: `reference/attention.py`.
 - `rms_norm`, `layer_norm`: one row's sums in a fixed lane order; the variance in a second pass.
 - Quantising a row to int8 (`DType.Q8`) looks at that row only: per group of 32 inputs
   `scale = max|x| / 127`, `code = rint(x * (127 / max|x|))`; a group under 2^-100 counts as zeros, scale 0.
@@ -330,7 +330,8 @@ class Recorder(ShapeChecks):
 
         qkv f32 [T, (H + 2G) * D], queries first, changed in place. Rotation pairs element i with
         i + rot/2 of the first `rot = rope.width` elements of each head (GPT-NeoX order). Keys and
-        values are rounded to the cache's dtype and written at the token's key index.
+        values are rounded to the cache's dtype (`reference/rounding.py`) from that token alone and written at
+        its key index.
         """
         self._float("rotate_and_store", qkv, rope)
         head_size, num_kv_heads = self._kv_shape()
@@ -372,9 +373,8 @@ class Recorder(ShapeChecks):
         qkv f32 [T, (H + 2G) * D], out any dtype [T, H * D]. Scores are capped as
         `soft_cap * tanh(score / soft_cap)` when soft_cap > 0. A token at key index i sees keys in
         (i - window, i] when window > 0; without causality in (i - window, i + window). Head h reads
-        KV head h * G // H. With `mass` (f32
-        [T, G * max_blocks]) also writes, per token, KV head and block of its table, the attention
-        probability that fell on that block, summed over the query heads of the KV head.
+        KV head h * G // H. With `mass` (f32 [T, G * max_blocks]) also writes, per token, KV head and block
+        of its table, the probability that fell on that block, summed over the KV head's query heads.
         """
         self._float("attention", qkv)
         head_size, num_kv_heads = self._kv_shape()

@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 
 
 class DType(StrEnum):
-    """Element types of buffers. Q8 is a row of int8 codes with a float32 scale per group of 32."""
+    """Element types of buffers, and of keys and values.
+
+    Q8 is a row of int8 codes with a float32 scale per group of 32, of buffers only. INT8 is int8 codes with
+    a float32 scale per token and KV head, of keys and values only.
+    """
 
     F32 = "f32"
     BF16 = "bf16"
     F16 = "f16"
     Q8 = "q8"
+    INT8 = "int8"
 
 
 class Rows(StrEnum):
@@ -70,6 +75,8 @@ class KVLayout:
     @property
     def bytes_per_token_layer(self) -> int:
         """Bytes that one token takes in one layer, keys and values."""
+        if self.dtype is DType.INT8:
+            return 2 * self.num_kv_heads * (self.head_size + 4)  # codes and a scale
         element = 4 if self.dtype is DType.F32 else 2
         return 2 * self.num_kv_heads * self.head_size * element
 

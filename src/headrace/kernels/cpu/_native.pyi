@@ -13,6 +13,7 @@ class DType(Enum):
     BF16 = 1
     F16 = 2
     Q8 = 3
+    INT8 = 4
 
 class Rows(Enum):
     TOKENS = 0

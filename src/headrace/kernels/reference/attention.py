@@ -4,6 +4,13 @@ Scaled dot-product attention (Vaswani et al., 2017, equation 1) with grouped KV 
 2023), optional cap of the scores (Gemma 2 report, section 2) and sliding window (Beltagy et al., 2020).
 Back ends take keys in chunks of `ATTENTION_CHUNK` and merge the chunks' (max, sum, weighted values) in
 ascending order (Milakov and Gimelshein, 2018), which is the same value up to float32 rounding.
+
+What a back end may round besides, by the dtype of keys and values:
+
+- bf16: products are added in adjacent pairs (elements 2i and 2i + 1 of a key; keys 2i and 2i + 1, an unseen
+  one counts as zero). Where the instruction set multiplies such pairs, queries and weights are rounded to bf16.
+- int8: both sums are exact integers. The query is quantised like a key; a row's weights, times their tokens'
+  value scales, to 16 bits: `rint(w * (32767 / max w))`, the largest of the visible keys of the chunk.
 """
 
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ class ReferenceKVCache:
 
     def __init__(self, layout: KVLayout) -> None:
         if layout.dtype is DType.Q8:
-            raise KernelError("KV cache: q8 is not a KV dtype; use f16, bf16 or f32.")
+            raise KernelError("KV cache: q8 is not a KV dtype; use bf16, f16, int8 or f32.")
         self.layout = layout
         self._layers = [
             np.zeros(

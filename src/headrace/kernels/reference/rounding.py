@@ -46,13 +46,34 @@ def from_bf16_bits(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 
 def round_to(x: NDArray[np.float32], dtype: DType) -> NDArray[np.float32]:
-    """The nearest values that `dtype` (not Q8) holds, as float32; beyond its range lies infinity."""
+    """The nearest values that `dtype` (not Q8) holds, as float32; beyond its range lies infinity.
+
+    INT8: each row of the last axis has a scale of its own.
+    """
+    if dtype is DType.INT8:
+        return round_kv_rows(x)
     if dtype is DType.BF16:
         return from_bf16_bits(to_bf16_bits(x))
     if dtype is DType.F16:
         with np.errstate(over="ignore"):
             return x.astype(np.float16).astype(np.float32)
     return x
+
+
+def round_kv_rows(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What an int8 cache holds of rows [*, D], one per token and KV head.
+
+    scale = max|x| / 127, its mantissa rounded to 16 bits (so that 127 * scale is exact, and what was stored
+    quantises to itself); code = rint(x * (127 / max|x|)). Small and faulty rows as in `quantize_rows`.
+    """
+    largest = np.abs(x).max(axis=-1, keepdims=True)
+    is_usable = np.isfinite(largest) & (largest >= SMALLEST_MAGNITUDE)
+    usable = np.where(is_usable, largest, np.float32(1))
+    bits = (usable / np.float32(127)).view(np.uint32)
+    scale = ((bits + np.uint32(0x80)) & np.uint32(0xFFFFFF00)).view(np.float32)
+    codes = np.rint(np.where(is_usable, x, 0) * (np.float32(127) / usable))
+    fault = np.where(largest < SMALLEST_MAGNITUDE, np.float32(0), np.float32(np.nan))
+    return np.where(is_usable, scale * codes, fault).astype(np.float32)
 
 
 def quantize_rows(x: NDArray[np.float32]) -> QuantizedRows:
