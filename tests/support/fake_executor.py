@@ -58,6 +58,24 @@ def draw(
     raise PlanError("Every token is masked.")
 
 
+def continuations(kv: int, vocab_size: int) -> list[tuple[int, float]]:
+    """Every token and its log-probability after a position, likeliest first."""
+    scored = [(token, -0.25 - hash((kv, token)) % 1000 / 250) for token in range(vocab_size)]
+    return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
+
+
+def history_kvs(tokens: Sequence[int], windows: tuple[int, ...]) -> list[int]:
+    """What each position of a sequence leaves behind, computed the plain way."""
+    kvs: list[int] = []
+    for position, token in enumerate(tokens):
+        visible = tuple(
+            tuple(kvs[max(0, position - window + 1) if window else 0 : position])
+            for window in windows
+        )
+        kvs.append(hash((token, position, visible)))
+    return kvs
+
+
 def reference_tokens(
     request: Request, index: int = 0, *, vocab_size: int, windows: tuple[int, ...], room: int
 ) -> list[int]:
@@ -237,7 +255,8 @@ class FakeExecutor:
             return RowResult(row.slot)
         sampled = self._sample(slot, row, token_ids, kvs)
         slot.last_sampled = sampled[-1]
-        return RowResult(row.slot, tuple(sampled), self._logprobs(slot, sampled))
+        first = row.num_tokens - 1 - row.num_draft
+        return RowResult(row.slot, tuple(sampled), self._logprobs(slot, sampled, kvs[first:]))
 
     # ---- the arithmetic ------------------------------------------------------------------------
 
@@ -286,12 +305,16 @@ class FakeExecutor:
             raise PlanError(f"slot {row.slot} has sampled nothing that it could run")
         return [slot.last_sampled]
 
-    def _logprobs(self, slot: _Slot, sampled: list[int]) -> tuple[TokenLogprobs, ...]:
+    def _logprobs(
+        self, slot: _Slot, sampled: list[int], kvs: list[int]
+    ) -> tuple[TokenLogprobs, ...]:
         count = slot.params.logprobs
         if count is None:
             return ()
-        top = tuple((i, -1.0 - i) for i in range(count))
-        return tuple(TokenLogprobs(token, -0.5, 1, top) for token in sampled)
+        return tuple(
+            TokenLogprobs(token, -0.5, 1, tuple(continuations(kv, self.vocab_size)[:count]))
+            for token, kv in zip(sampled, kvs, strict=False)
+        )
 
     def _slot(self, index: int) -> _Slot:
         if index not in self._slots:

@@ -4,7 +4,7 @@ Wire types only. `preprocess.params` resolves defaults and checks what depends o
 `api.unsupported` refuses what would change the answer and is not served.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -52,6 +52,17 @@ class GenerationFields(Struct, frozen=True, kw_only=True):
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
+    use_beam_search: bool | None = None
+    """Give the n likeliest answers instead of drawing n (vLLM)."""
+    beam_width: Annotated[int, Meta(ge=1, lt=2**31)] | None = None
+    """Beams of the search; default n. Asks for a search on its own where it is more than 1."""
+    num_beams: Annotated[int, Meta(ge=1, lt=2**31)] | None = None
+    """The same, as transformers names it."""
+    length_penalty: float | None = None
+    """Power of an answer's length by which its summed log-probability is divided; default 1."""
+    early_stopping: bool | Literal["never"] | None = None
+    """When a search ends: true, as soon as there are as many answers as beams; "never", when no answer can
+    become better; false, when that is unlikely."""
     user: str | None = None
     priority: Annotated[int, Meta(ge=-(2**31), lt=2**31)] | None = None
     request_id: str | None = None
@@ -83,9 +94,7 @@ class GenerationFields(Struct, frozen=True, kw_only=True):
 
     # Known to other servers, refused here unless harmless: see `api.unsupported`.
     prompt_logprobs: Any = None
-    use_beam_search: Any = None
     best_of: Any = None
-    length_penalty: Any = None
     logits_processors: Any = None
     allowed_token_ids: Any = None
     bad_words: Any = None

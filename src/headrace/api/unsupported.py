@@ -26,8 +26,6 @@ def _is_one(value: Any) -> bool:
 #: Field → values that ask for nothing. Anything else is a 400.
 _COMMON: dict[str, Harmless] = {
     "prompt_logprobs": lambda value: value is None,
-    "use_beam_search": _falsy,
-    "length_penalty": _is_one,
     "logits_processors": _falsy,
     "allowed_token_ids": _falsy,
     "bad_words": _falsy,

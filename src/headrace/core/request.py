@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from headrace.core.beams import BeamSearch
 from headrace.core.grammar import Grammar
 from headrace.core.sampling import SamplingParams
 
@@ -68,6 +69,8 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What bounds each answer's text; None leaves it free. It has been compiled once before: it is good."""
     adapter: str | None = None
     """Content digest of the LoRA adapter, part of the block hash."""
+    beams: BeamSearch | None = None
+    """Search for the n likeliest outputs instead of drawing n; they come when the search is over."""
     cache_salt: bytes = b""
     """Separates prefix caches (tenants); part of the first block's hash."""
     kv_policy: KVPolicy = KVPolicy()
@@ -77,6 +80,11 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`Clock.monotonic` after which the engine ends it (finish reason `timeout`)."""
     max_queue_time: float | None = None
     """Seconds it may wait for its first step before it is refused."""
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences that run for it: its outputs, or the beams among which they are found."""
+        return self.n if self.beams is None else self.beams.width
 
     @property
     def num_prompt_tokens(self) -> int:

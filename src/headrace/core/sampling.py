@@ -6,6 +6,8 @@ from msgspec import Meta, Struct
 
 #: The largest number of alternatives that one position may report.
 MAX_LOGPROBS = 20
+#: The largest number of continuations that a row may report to whoever decides between them (beam search).
+MAX_CANDIDATES = 32
 
 
 class ThinkingLimit(Struct, frozen=True, kw_only=True):
@@ -61,7 +63,7 @@ class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Do not end at the model's end-of-sequence ids."""
     thinking: ThinkingLimit | None = None
     """Bounds reasoning; what is forced has log-probabilities like any other token."""
-    logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=MAX_CANDIDATES)] | None = None
     """Report the log-probability of each chosen token and of this many best ones; None reports none.
     They are of the raw distribution: logits before penalties, bias and temperature."""
 

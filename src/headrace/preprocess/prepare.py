@@ -17,6 +17,7 @@ from headrace.core.errors import BadRequestError, PermissionDeniedError, PromptT
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request, TokenSegment
 from headrace.preprocess.answers import Answer, AnswerPlanner, with_limit
+from headrace.preprocess.beams import for_search, read_beams
 from headrace.preprocess.chat_template import ChatTemplate
 from headrace.preprocess.constraint import read_constraint
 from headrace.preprocess.generation_config import SamplingDefaults
@@ -337,6 +338,10 @@ class Preparer:
             grammar = self._answers.bound(constraint.grammar, answer)
         if grammar is not None:
             params = bounded(params)
+        beams = read_beams(fields)
+        if beams is not None:
+            ends = len(self._eos_token_ids)
+            params = for_search(fields, params, ends, has_grammar=grammar is not None)
         prior = fields.prior_output_ids or []
         self._check_prior(fields, prior, n, params.max_tokens)
         return Request(
@@ -345,6 +350,7 @@ class Preparer:
             params=params,
             eos_token_ids=self._eos_token_ids,
             n=n,
+            beams=beams,
             priority=fields.priority or 0,
             prior_output_ids=prior,
             cache_salt=arrival.tenant + (fields.cache_salt or "").encode(),

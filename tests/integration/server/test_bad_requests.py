@@ -60,7 +60,7 @@ def error_of(response):
         ({"tools": [{"type": "function"}], "tool_choice": "auto"}, "tools[0].function"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"functions": [{"name": "a b"}]}, "functions[0].name"),
-        ({"use_beam_search": True}, "use_beam_search"),
+        ({"length_penalty": 0.5}, "length_penalty"),
     ],
 )
 def test_a_wrong_chat_field_is_named(http, changes, param):

@@ -57,7 +57,7 @@ class InputBuilder:
         is_single = plan.num_tokens == num_tokens
         if is_single:
             query_starts = self._count[: num_tokens + 1]
-            self._fill_single(starts, slots)
+            self._fill_single(rows, starts, slots)
         else:
             query_starts, num_tokens = self._fill_ragged(rows)
         inputs = StepInputs(
@@ -82,9 +82,16 @@ class InputBuilder:
         adapters = self._table.adapters[slots]
         return np.repeat(adapters, np.diff(query_starts)) if adapters.any() else None
 
-    def _fill_single(self, starts: NDArray[np.int32], slots: NDArray[np.int32]) -> None:
-        """Every row is one token. Each is in the history: known before, or written when sampled."""
+    def _fill_single(
+        self, rows: tuple[PlanRow, ...], starts: NDArray[np.int32], slots: NDArray[np.int32]
+    ) -> None:
+        """Every row is one token: the one it names (a beam goes on with another than was sampled), or the
+        one that was sampled.
+        """
         count = len(starts)
+        for row in rows:
+            if row.token_ids:
+                self._history[row.slot, row.start] = row.token_ids[0]
         self._token_ids[:count] = self._table.history[slots, starts]
         self._positions[:count] = starts
 
@@ -144,7 +151,11 @@ class _Decode:
                 or row.masks
             ):
                 return False
-            tokens[index] = history[slot, start]
+            ids = row.token_ids
+            if ids:
+                tokens[index] = history[slot, start] = ids[0]
+            else:
+                tokens[index] = history[slot, start]
             positions[index] = starts[index] = start
             lengths[index] = start + 1
             outputs[index] = row.first_output

@@ -139,23 +139,28 @@ class KVLedger:
         return blocks
 
     def fork(
-        self, source: SequenceBlocks, num_tokens: int, margin: int = 0
+        self,
+        source: SequenceBlocks,
+        num_tokens: int,
+        margin: int = 0,
+        *,
+        recompute_last: bool = True,
     ) -> SequenceBlocks | None:
         """A sequence that shares every block of the source's first `num_tokens` positions.
 
-        Its last shared position is recomputed, for the logits; the block that it lies in is copied
-        when the fork writes it. The source goes on in place: it writes only positions that it has not
+        Its last shared position is recomputed, for the logits, unless it has a token more than these; the
+        block that the fork writes first is copied when it does so, if it is shared. The source goes on in place: it writes only positions that it has not
         committed, and no fork reads those. None when the source gave back what is needed, or room is
         short.
         """
         size = self.block_size
-        last = num_tokens - 1
+        kept = num_tokens - recompute_last
         count = -(-num_tokens // size)
         if source.num_committed < num_tokens or source.has_dropped:
             return None
         tables: list[list[int]] = []
         for group, window in enumerate(self._windows):
-            first = first_needed(last, window, size)
+            first = first_needed(kept, window, size)
             table = source.tables[group]
             if table[first:count].count(GIVEN_BACK) or self._promises.spare(group) < 1 + margin:
                 return None
@@ -166,8 +171,8 @@ class KVLedger:
                     pool.share(block)
         chain = None if source.chain is None else source.chain.fork(num_tokens // size)
         blocks = SequenceBlocks(tables, chain, size)
-        blocks.num_committed = blocks.num_cached = last
-        blocks.num_published = min(source.num_published, last // size)
+        blocks.num_committed = blocks.num_cached = kept
+        blocks.num_published = min(source.num_published, kept // size)
         blocks.may_share_writes = True
         self._begin(blocks, num_tokens)
         for group in range(len(tables)):

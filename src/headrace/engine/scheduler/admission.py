@@ -3,8 +3,14 @@
 from typing import Protocol
 
 from headrace.config.engine import Batching, SchedulerConfig
+from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.queue import WaitingQueue
 from headrace.engine.scheduler.sequence import Sequence, SequenceGroup
+
+
+def admission_margin(ledger: KVLedger) -> int:
+    """Blocks kept free at admission beside running sequences, so that their next ones need no preemption."""
+    return max(1, ledger.smallest_group // 100)
 
 
 class AdmissionPolicy(Protocol):

@@ -69,7 +69,7 @@ class PlanBuilder:
         self.starts.append(
             SequenceStart(
                 slot=sequence.slot,
-                params=group.request.params,
+                params=group.row_params,
                 mask_token_ids=group.mask_ids,
                 token_ids=list(sequence.tokens),
                 num_prompt_tokens=group.num_prompt,
@@ -140,7 +140,8 @@ class PlanBuilder:
         if is_output:
             known = len(sequence.tokens) + sequence.num_pending
             first_output = known - sequence.group.num_prompt
-            sequence.num_pending += 1
+            # What a beam's row gives is not yet a token: it is decided on with the other beams'.
+            sequence.num_pending += sequence.group.beams is None
         self.rows.append(
             PlanRow(
                 slot,

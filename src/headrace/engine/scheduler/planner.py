@@ -19,7 +19,7 @@ from headrace.config.engine import SchedulerConfig
 from headrace.core.step import StepPlan
 from headrace.engine.memory.block_table import SequenceBlocks
 from headrace.engine.memory.ledger import KVLedger
-from headrace.engine.scheduler.admission import AdmissionPolicy
+from headrace.engine.scheduler.admission import AdmissionPolicy, admission_margin
 from headrace.engine.scheduler.budget import StepCost, observe, prefill_cap, step_target
 from headrace.engine.scheduler.drafts import MAX_DRAFTS, DraftSource
 from headrace.engine.scheduler.plan import Flight, PlanBuilder
@@ -62,8 +62,7 @@ class Planner:
         self._draft_source = draft_source
         self._totals = totals
         self._trials = trials
-        # Kept free at admission beside running sequences, so that their next blocks need no preemption.
-        self._margin = max(1, ledger.smallest_group // 100)
+        self._margin = admission_margin(ledger)
         self._is_short = False
 
     def plan(self, now: float) -> tuple[StepPlan, Flight] | None:
@@ -156,7 +155,7 @@ class Planner:
 
     def _propose(self, sequence: Sequence, spare: int) -> list[int] | None:
         limit = min(MAX_DRAFTS, spare, sequence.group.max_total - sequence.num_known - 1)
-        if self._draft_source is None or limit <= 0:
+        if self._draft_source is None or limit <= 0 or sequence.group.beams is not None:
             return None
         request_id = sequence.group.request.request_id
         drafts = self._draft_source.propose(request_id, sequence.index, sequence.tokens, limit)
@@ -181,11 +180,14 @@ class Planner:
     def _break_tie(self, now: float) -> None:
         """Running sequences that all wait for each other's blocks: the worst rank gives way.
 
-        Windowed pools smaller than a window and a step can get there. Rows in flight would bring
-        blocks back, so then there is no tie.
+        Windowed pools smaller than a window and a step can get there, and beams that wait for a sibling
+        which finds no room. Rows in flight would bring blocks back, so then there is no tie.
         """
         running = self._roster.running
-        if len(running) > 1 and not any(sequence.num_in_flight for sequence in running):
+        if not running or any(sequence.num_in_flight for sequence in running):
+            return
+        first = self._roster.queue.first
+        if len(running) > 1 or (first is not None and first.rank < running[-1].rank):
             self._preempt(running[-1], now)
 
     # ---- prefill -------------------------------------------------------------------------------
@@ -279,6 +281,8 @@ class Planner:
     def _fork(self, sequence: Sequence, margin: int) -> SequenceBlocks | None:
         """Share the blocks of a sibling, when this one begins and a sibling still has them."""
         group = sequence.group
+        if group.beams is not None:
+            return self._fork_beam(sequence, margin)
         if not group.is_prompt_computed or len(sequence.tokens) > group.num_shared:
             return None
         source = group.fork_source()
@@ -290,3 +294,13 @@ class Planner:
             if sequence.life == 0:
                 sequence.num_cached = source.num_cached
         return blocks
+
+    def _fork_beam(self, sequence: Sequence, margin: int) -> SequenceBlocks | None:
+        """Share all blocks of the beam that this one is a child of, while that has them."""
+        if sequence.origin is None:
+            return None
+        parent, life = sequence.origin
+        if parent.blocks is None or parent.life != life:
+            return None
+        num_shared = len(sequence.tokens) - 1
+        return self._ledger.fork(parent.blocks, num_shared, margin, recompute_last=False)

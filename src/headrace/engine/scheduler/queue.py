@@ -26,6 +26,11 @@ class WaitingQueue:
         """Over a snapshot: the queue may change meanwhile."""
         return iter(tuple(self._sequences))
 
+    @property
+    def first(self) -> Sequence | None:
+        """The best rank that waits."""
+        return self._sequences[0] if self._sequences else None
+
     def push(self, sequence: Sequence) -> None:
         """Put a sequence in its place."""
         insort(self._sequences, sequence, key=_rank)

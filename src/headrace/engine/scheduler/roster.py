@@ -82,11 +82,23 @@ class Roster:
         elif not group.is_prompt_computed:
             self._ensure_leader(group)
 
+    def hold(self, sequence: Sequence) -> None:
+        """Out of its slot: a beam that has no future."""
+        self._vacate(sequence)
+        sequence.hold()
+        self.num_held += 1
+
+    def enqueue(self, sequence: Sequence) -> None:
+        """A held sequence may run now."""
+        sequence.enqueue()
+        self.num_held -= 1
+        self.queue.push(sequence)
+
     def prompt_computed(self, group: SequenceGroup) -> None:
         """The shared beginning is committed: siblings may fork it."""
         group.is_prompt_computed = True
         for sequence in group.held():
-            self._enqueue(sequence)
+            self.enqueue(sequence)
 
     def end_all_slots(self) -> None:
         """Have the next plan end every slot; ending an empty one does no harm."""
@@ -102,12 +114,7 @@ class Roster:
     def _ensure_leader(self, group: SequenceGroup) -> None:
         live = group.live()
         if all(sequence.state is SequenceState.HELD for sequence in live):
-            self._enqueue(live[0])
-
-    def _enqueue(self, sequence: Sequence) -> None:
-        sequence.enqueue()
-        self.num_held -= 1
-        self.queue.push(sequence)
+            self.enqueue(live[0])
 
     def _vacate(self, sequence: Sequence) -> None:
         self.running.remove(sequence)

@@ -13,12 +13,10 @@ from collections import deque
 
 from headrace.config.engine import SchedulerConfig
 from headrace.core.errors import (
-    DeadlineExceededError,
     GrammarError,
     HeadraceError,
     IntegrityError,
     InternalError,
-    OverloadedError,
 )
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.request import Request
@@ -27,12 +25,21 @@ from headrace.core.step import RowResult, StepPlan, StepResult
 from headrace.engine.memory.events import KVEvent
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.admission import create_admission
+from headrace.engine.scheduler.beam_group import (
+    BeamGroup,
+    beam_refusal,
+    begin_search,
+    cancelled_output,
+    go_on,
+)
 from headrace.engine.scheduler.deadlines import Deadlines
 from headrace.engine.scheduler.drafts import DraftSource
+from headrace.engine.scheduler.gauges import measure
 from headrace.engine.scheduler.intake import finished_before, refusal
 from headrace.engine.scheduler.outcome import judge
 from headrace.engine.scheduler.plan import Flight, PlannedRow
 from headrace.engine.scheduler.planner import Planner
+from headrace.engine.scheduler.reports import event_of, refused_event, time_out
 from headrace.engine.scheduler.roster import Roster
 from headrace.engine.scheduler.sequence import Sequence, SequenceGroup
 from headrace.engine.scheduler.totals import Totals
@@ -57,6 +64,7 @@ class Scheduler:
         """Prompt and output of one sequence together: the context, or what memory can hold."""
         self._config = config
         self._ledger = ledger
+        self._max_running = max_running
         self._roster = Roster(ledger, max_running)
         self._policy = create_admission(config)
         self._drafts = draft_source
@@ -73,13 +81,13 @@ class Scheduler:
 
     def add(self, request: Request, now: float) -> list[TokenEvent]:
         """Take a request in. Returns its final events when it cannot run, or need not."""
-        self.totals.started += max(1, request.n)
+        self.totals.started += max(1, request.num_sequences)
         error = refusal(
             request, self.max_tokens, is_known=request.request_id in self._roster.groups
-        )
+        ) or beam_refusal(request, self._ledger, self._max_running, self.max_tokens)
         if error is not None:
-            self.totals.finished[FinishReason.ERROR.value] += max(1, request.n)
-            return [_refused(request, index, error) for index in range(max(1, request.n))]
+            self.totals.finished[FinishReason.ERROR.value] += max(1, request.num_sequences)
+            return [refused_event(request, index, error) for index in range(max(1, request.n))]
         self._num_arrivals += 1
         group = SequenceGroup(
             request,
@@ -90,8 +98,10 @@ class Scheduler:
         )
         group.sequences = tuple(
             Sequence(group, index, self._ledger.chain(request.adapter, request.cache_salt))
-            for index in range(request.n)
+            for index in range(request.num_sequences)
         )
+        if request.beams is not None:
+            begin_search(group, request.beams)
         self._roster.add(group)
         ended = finished_before(group)
         if ended is not None:
@@ -105,10 +115,14 @@ class Scheduler:
         group = self._roster.groups.get(request_id)
         if group is None:
             return []
+        if index is None:
+            return self._end_group(group, FinishReason.CANCELLED)
+        if group.beams is not None:
+            return self._cancel_output(group, group.beams, index)
         return [
             self._end(sequence, FinishReason.CANCELLED)
             for sequence in group.live()
-            if index is None or sequence.index == index
+            if sequence.index == index
         ]
 
     def has_work(self) -> bool:
@@ -156,6 +170,9 @@ class Scheduler:
         events: list[TokenEvent] = []
         for planned, row in zip(flight.rows, result.rows, strict=True):
             if planned.sequence.life == planned.life:
+                if planned.sequence.group.beams is not None:
+                    events += self._settle_beam(planned, row, now)
+                    continue
                 event = self._settle(planned, row, now)
                 if event is not None:
                     events.append(event)
@@ -177,7 +194,7 @@ class Scheduler:
         involved = [row.sequence for row in failed.rows if not row.is_void]
         events: list[TokenEvent] = []
         if len(failed.rows) == 1 and involved and involved[0].is_suspect:
-            events.append(self._fail(involved[0], reason))
+            events += self._fail(involved[0], reason)
         elif involved:
             self._trials.halve(involved)
         for flight in self._flights:
@@ -199,9 +216,9 @@ class Scheduler:
         self._deadlines.clear()
         self._ledger.take_copies()
         events = [
-            self._end(sequence, FinishReason.ERROR, error=InternalError(reason))
+            event
             for group in list(self._roster.groups.values())
-            for sequence in group.live()
+            for event in self._end_group(group, FinishReason.ERROR, error=InternalError(reason))
         ]
         # The executor may not have seen the plans that told it of ended slots.
         self._roster.end_all_slots()
@@ -212,31 +229,7 @@ class Scheduler:
 
     def stats(self, now: float) -> EngineStats:
         """Gauges and totals now. O(sequences)."""
-        roster, totals, usage = self._roster, self.totals, self._ledger.usage()
-        waiting = list(roster.queue)
-        return EngineStats(
-            started=totals.started,
-            steps=totals.steps,
-            num_running=len(roster.running),
-            num_waiting=roster.num_waiting,
-            waiting_tokens=sum(len(s.tokens) for s in waiting) + roster.num_held,
-            # Prompt to compute and output to make: all positions up to the last token, which never runs.
-            running_tokens=sum(s.group.max_total - s.num_computed - 1 for s in roster.running),
-            oldest_wait=max((now - s.waiting_since for s in waiting), default=0.0),
-            waits_until=self.wake_at() or 0.0,
-            blocks_total=usage.total,
-            blocks_free=usage.free,
-            blocks_cached=usage.cached,
-            blocks_held=usage.held,
-            block_size=self._ledger.block_size,
-            prompt_tokens=totals.prompt_tokens,
-            cached_tokens=totals.cached_tokens,
-            generated_tokens=totals.generated_tokens,
-            preemptions=totals.preemptions,
-            finished=dict(totals.finished),
-            integrity_failures=totals.integrity_failures,
-            step_seconds=totals.step_seconds,
-        )
+        return measure(self._roster, self.totals, self._ledger, now, self.wake_at())
 
     def take_kv_events(self) -> list[KVEvent]:
         """Blocks stored in and removed from the prefix cache since the last call."""
@@ -257,7 +250,7 @@ class Scheduler:
         sequence = planned.sequence
         sequence.num_in_flight -= 1
         if row.error is not None:
-            return self._fail(sequence, row.error)
+            return self._fail(sequence, row.error)[0]
         if not planned.is_output:
             self._advance(sequence, planned.start + planned.num_tokens)
             return None
@@ -289,7 +282,7 @@ class Scheduler:
         if sequence.has_reported:
             request_id = sequence.group.request.request_id
             return TokenEvent(request_id, sequence.index, token_ids, row.logprobs[:kept])
-        return _event(sequence, token_ids, row.logprobs[:kept])
+        return event_of(sequence, token_ids, row.logprobs[:kept])
 
     def _advance(self, sequence: Sequence, num_computed: int) -> None:
         sequence.num_computed = num_computed
@@ -299,11 +292,71 @@ class Scheduler:
         if not group.is_prompt_computed and num_computed >= group.num_shared:
             self._roster.prompt_computed(group)
 
-    def _fail(self, sequence: Sequence, reason: str) -> TokenEvent:
+    def _fail(self, sequence: Sequence, reason: str) -> list[TokenEvent]:
         """It cannot be computed; whatever it read or wrote is not to be trusted."""
         if sequence.blocks is not None:
             self._ledger.withdraw(sequence.blocks)
-        return self._end(sequence, FinishReason.ERROR, error=InternalError(reason))
+        error = InternalError(reason)
+        if sequence.group.beams is not None:
+            return self._end_group(sequence.group, FinishReason.ERROR, error=error)
+        return [self._end(sequence, FinishReason.ERROR, error=error)]
+
+    # ---- beams ---------------------------------------------------------------------------------
+
+    def _settle_beam(self, planned: PlannedRow, row: RowResult, now: float) -> list[TokenEvent]:
+        """Keep what a beam's row gave; when it is the last of its group's, let the beams go on."""
+        sequence, group = planned.sequence, planned.sequence.group
+        beams = group.beams
+        assert beams is not None
+        sequence.num_in_flight -= 1
+        error = row.error or row.dead_end
+        if error is None and planned.is_output and len(row.logprobs) != 1:
+            error = "A beam's row gave no continuations."
+        if error is not None:
+            return self._fail(sequence, error)
+        self._advance(sequence, planned.start + planned.num_tokens)
+        if not planned.is_output:
+            return []
+        sequence.is_suspect = False
+        self.totals.generated_tokens += 1
+        beams.take(sequence, row.logprobs[0], now)
+        if not beams.is_ready:
+            return []
+        children = beams.decide()
+        if not children:
+            return self._end_group(group, FinishReason.STOP)
+        go_on(beams, children, self._roster)
+        return []
+
+    def _end_group(
+        self, group: SequenceGroup, reason: FinishReason, *, error: HeadraceError | None = None
+    ) -> list[TokenEvent]:
+        """End all of a request; a search that is over, or out of time, with what it has found."""
+        if group.beams is None:
+            return [self._end(s, reason, error=error) for s in group.live()]
+        has_answer = reason in (FinishReason.STOP, FinishReason.TIMEOUT)
+        answers = group.beams.outputs() if has_answer else []
+        events: list[TokenEvent] = []
+        for sequence in group.live():
+            if sequence.index < len(answers):
+                _, token_ids, logprobs, finish, stop_id = answers[sequence.index]
+                event = self._end(sequence, finish, token_ids, logprobs, stop_id)
+            else:
+                event = self._end(sequence, reason, error=error)
+            if sequence.index in group.beams.open_outputs:
+                events.append(event)
+        return events
+
+    def _cancel_output(
+        self, group: SequenceGroup, beams: BeamGroup, index: int
+    ) -> list[TokenEvent]:
+        """One of the n outputs is not wanted; the search goes on for the others."""
+        if index not in beams.open_outputs:
+            return []
+        if len(beams.open_outputs) == 1:
+            return self._end_group(group, FinishReason.CANCELLED)
+        beams.open_outputs.discard(index)
+        return [cancelled_output(group, index)]
 
     def _end(
         self,
@@ -320,61 +373,12 @@ class Scheduler:
         if self._drafts is not None:
             self._drafts.ended(sequence.group.request.request_id, sequence.index)
         self._deadlines.forget_ended(self._roster.groups, len(self._roster.groups))
-        return _event(sequence, token_ids, logprobs, stop_token_id, error)
+        return event_of(sequence, token_ids, logprobs, stop_token_id, error)
 
     def _expire(self, now: float) -> list[TokenEvent]:
         events: list[TokenEvent] = []
         for group in self._deadlines.due(now):
-            reason, error = _time_out(group, now)
+            reason, error = time_out(group, now)
             if reason is not None:
-                events.extend(self._end(s, reason, error=error) for s in group.live())
+                events += self._end_group(group, reason, error=error)
         return events
-
-
-def _time_out(group: SequenceGroup, now: float) -> tuple[FinishReason | None, HeadraceError | None]:
-    """How a request whose deadline or queue time passed ends; None: it does not (it began in time)."""
-    request = group.request
-    is_late = request.deadline is not None and now >= request.deadline
-    if group.first_scheduled is not None:
-        return (FinishReason.TIMEOUT if is_late else None), None
-    if is_late:
-        return FinishReason.ERROR, DeadlineExceededError(
-            "The request's time ran out before its first step."
-        )
-    return FinishReason.ERROR, OverloadedError(
-        f"The request waited longer than {request.max_queue_time:g} seconds for its first step."
-    )
-
-
-def _event(
-    sequence: Sequence,
-    token_ids: tuple[int, ...],
-    logprobs: tuple[TokenLogprobs, ...] = (),
-    stop_token_id: int | None = None,
-    error: HeadraceError | None = None,
-) -> TokenEvent:
-    is_first = not sequence.has_reported
-    sequence.has_reported = True
-    finish = sequence.finish
-    return TokenEvent(
-        request_id=sequence.group.request.request_id,
-        index=sequence.index,
-        token_ids=token_ids,
-        logprobs=logprobs,
-        finish=finish,
-        stop_token_id=stop_token_id,
-        num_cached_tokens=sequence.num_cached if is_first else 0,
-        times=sequence.times if is_first or finish is not None else None,
-        error=None if error is None else str(error),
-        error_kind=None if error is None else type(error).__name__,
-    )
-
-
-def _refused(request: Request, index: int, error: HeadraceError) -> TokenEvent:
-    return TokenEvent(
-        request_id=request.request_id,
-        index=index,
-        finish=FinishReason.ERROR,
-        error=str(error),
-        error_kind=type(error).__name__,
-    )

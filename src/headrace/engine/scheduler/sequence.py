@@ -3,6 +3,7 @@
     HELD    -> WAITING   the prompt that a sibling computed for it is there
     WAITING -> RUNNING   admitted
     RUNNING -> WAITING   preempted
+    RUNNING -> HELD      a beam that has no future
     any     -> ENDED
 
 Other moves raise. A request and the sequences that share its prompt are a `SequenceGroup`.
@@ -10,12 +11,16 @@ Other moves raise. A request and the sequences that share its prompt are a `Sequ
 
 from enum import Enum
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from headrace.core.errors import InternalError
 from headrace.core.events import FinishReason, RequestTimes
 from headrace.core.request import KVPolicyKind, Request, TokenSegment
 from headrace.engine.memory.block_table import SequenceBlocks
 from headrace.engine.memory.hashing import HashChain
+
+if TYPE_CHECKING:
+    from headrace.engine.scheduler.beam_group import BeamGroup
 
 
 class SequenceState(Enum):
@@ -30,7 +35,7 @@ class SequenceState(Enum):
 _LEGAL = {
     SequenceState.HELD: (SequenceState.WAITING, SequenceState.ENDED),
     SequenceState.WAITING: (SequenceState.RUNNING, SequenceState.ENDED),
-    SequenceState.RUNNING: (SequenceState.WAITING, SequenceState.ENDED),
+    SequenceState.RUNNING: (SequenceState.WAITING, SequenceState.HELD, SequenceState.ENDED),
     SequenceState.ENDED: (),
 }
 
@@ -58,6 +63,7 @@ class Sequence:
         "num_in_flight",
         "num_pending",
         "num_planned",
+        "origin",
         "rank",
         "refused_at",
         "seed",
@@ -96,6 +102,8 @@ class Sequence:
         self.is_suspect = False
         """A step with it failed, and it has not had a good one since (`trials.py`)."""
         self.finish: FinishReason | None = None
+        self.origin: tuple[Sequence, int] | None = None
+        """For a beam: the sequence, and its life, that computed all its tokens but the last."""
 
     @property
     def num_known(self) -> int:
@@ -140,6 +148,16 @@ class Sequence:
         self.waiting_since = now
         self._leave()
 
+    def hold(self) -> None:
+        """RUNNING to HELD: nothing of it goes on; it may become another beam."""
+        self._move(SequenceState.HELD)
+        self._leave()
+
+    def adopt(self, parent: "Sequence", token_id: int) -> None:
+        """A held one becomes the child of a beam, whose tokens are all computed."""
+        self.tokens = [*parent.tokens, token_id]
+        self.origin = (parent, parent.life)
+
     def end(self, reason: FinishReason) -> None:
         """Any state to ENDED."""
         self._move(SequenceState.ENDED)
@@ -162,10 +180,12 @@ class Sequence:
 class SequenceGroup:
     """A request in the engine: `n` sequences that share a prompt.
 
-    The leader computes it; the others are HELD until that is committed, then fork.
+    The leader computes it; the others are HELD until that is committed, then fork. Beams are HELD as long as
+    there are fewer likely outputs (`beam_group.py`).
     """
 
     __slots__ = (
+        "beams",
         "first_scheduled",
         "has_window",
         "is_prompt_computed",
@@ -178,6 +198,7 @@ class SequenceGroup:
         "queued_at",
         "rank",
         "request",
+        "row_params",
         "sequences",
         "stop_ids",
     )
@@ -201,6 +222,8 @@ class SequenceGroup:
             if params.min_tokens
             else ()
         )
+        self.row_params = params
+        """What the executor does for its rows."""
         self.has_window = request.kv_policy.kind is KVPolicyKind.WINDOW
         """Its KV policy drops blocks."""
         self.queued_at = now
@@ -211,7 +234,9 @@ class SequenceGroup:
         self.first_scheduled: float | None = None
         self.is_prompt_computed = False
         self.sequences: tuple[Sequence, ...] = ()
-        self.num_live = request.n
+        self.num_live = request.num_sequences
+        self.beams: BeamGroup | None = None
+        """The search that decides what its sequences say; None: each is an output."""
 
     def live(self) -> list[Sequence]:
         """Sequences that have not ended, by index."""
