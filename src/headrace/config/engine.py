@@ -32,6 +32,11 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     """Tokens of prompt and answer together; 0 takes what the model and the memory allow."""
     chat_template: str | None = None
     """File with a Jinja chat template that replaces the model's own."""
+    pooling: Literal["auto", "mean", "last", "cls"] = "auto"
+    """What makes the vector of a text: the mean of its tokens' states, the last or the first (cls) token's.
+    auto: what the model's files say, else mean for encoders and last for models that make text."""
+    embedding_normalize: bool = True
+    """Give vectors of texts the length 1."""
     cache_packed: bool = True
     """Keep packed weights on disk, so that the next start maps them."""
 
@@ -77,6 +82,8 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     """Token budget of one step."""
     max_num_seqs: Annotated[int, Meta(ge=1, le=4096)] = 64
     """Sequences that may run at once."""
+    max_text_tokens: Annotated[int, Meta(ge=1, le=1 << 20)] = 8192
+    """Tokens of a text that becomes a vector, at most; it runs in one step, whole."""
     chunked_prefill: bool = True
     """Split long prompts over steps; off, a prompt runs in one step of its own size."""
     itl_target: Annotated[float, Meta(ge=0.0, extra={"unit": "seconds"})] = 0.0

@@ -61,3 +61,5 @@ class TokenEvent(Struct, frozen=True, array_like=True, omit_defaults=True):
     error: str | None = None
     error_kind: str | None = None
     """Name of a class in `core.errors`, with `error`."""
+    vector: bytes | None = None
+    """What became of a text that was pooled: float32, little endian. On its only event."""

@@ -1,6 +1,21 @@
 """What the HTTP process must know of the model that an engine serves."""
 
+from enum import StrEnum
+
 from msgspec import Struct
+
+from headrace.core.pooling import PoolKind
+
+
+class Task(StrEnum):
+    """What a model can be asked for."""
+
+    GENERATE = "generate"
+    """Text that goes on."""
+    EMBED = "embed"
+    """Vectors of texts."""
+    SCORE = "score"
+    """Scores of pairs by a classification head (a cross-encoder); one label."""
 
 
 class ModelInfo(Struct, frozen=True, kw_only=True):
@@ -21,6 +36,16 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     block_size: int
     num_blocks: int
     kv_bytes: int = 0
+    tasks: tuple[Task, ...] = (Task.GENERATE,)
+    """What it can do, its main task first."""
+    pooling: PoolKind = PoolKind.LAST
+    """Which states make the vector of a text."""
+    normalizes: bool = True
+    """Vectors have the length 1."""
+    embedding_size: int = 0
+    """Elements of a vector."""
+    max_text_tokens: int = 0
+    """Tokens of a text that becomes a vector or a score."""
     max_num_seqs: int = 0
     splits_prompts: bool = True
     """A long prompt is spread over steps (chunked prefill), so that steps stay short."""

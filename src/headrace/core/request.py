@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from headrace.core.beams import BeamSearch
 from headrace.core.grammar import Grammar
+from headrace.core.pooling import PoolingParams
 from headrace.core.sampling import SamplingParams
 
 
@@ -74,6 +75,8 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_salt: bytes = b""
     """Separates prefix caches (tenants); part of the first block's hash."""
     kv_policy: KVPolicy = KVPolicy()
+    pooling: PoolingParams | None = None
+    """Make a vector, or scores, of the prompt, and no tokens: `params` and what follows from them are idle."""
     arrival_time: float = 0.0
     """`Clock.monotonic` when the HTTP process took it in."""
     deadline: float | None = None

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from headrace.core.events import TokenLogprobs
 from headrace.core.grammar import Grammar
+from headrace.core.pooling import PoolingParams
 from headrace.core.sampling import SamplingParams
 
 
@@ -22,8 +23,6 @@ class OutputKind(IntEnum):
     """Nothing: the sequence's prompt goes on in a later step."""
     SAMPLE = 1
     """Sampled tokens (with log-probabilities where the parameters ask for them)."""
-    POOL = 2
-    """The hidden state, pooled (embeddings)."""
 
 
 class SequenceStart(Struct, frozen=True, array_like=True):
@@ -90,9 +89,16 @@ class PlanRow(Struct, frozen=True, array_like=True):
     Empty: none bounds any. Whoever gives masks knows all tokens before them: such rows do not overlap."""
 
 
+class PlanText(Struct, frozen=True, array_like=True):
+    """A whole text that runs in this step and leaves nothing behind: neither slot nor blocks."""
+
+    token_ids: list[int]
+    pooling: PoolingParams
+
+
 class StepPlan(Struct, frozen=True, kw_only=True):
     """Everything the executor does in one step, in this order: ends, starts, block writes, copies,
-    loads, rows, stores.
+    loads, rows, stores. Or else texts to be pooled, and nothing beside them.
     """
 
     step_id: int
@@ -106,10 +112,13 @@ class StepPlan(Struct, frozen=True, kw_only=True):
     token_masks: tuple[bytes, ...] = ()
     """Allowed tokens, packed: bit i % 8 of byte i // 8 is token i; ceil(V / 32) * 4 bytes each. Rows in one
     state of a grammar share one."""
+    texts: tuple[PlanText, ...] = ()
 
     @property
     def num_tokens(self) -> int:
         """Tokens that run through the model."""
+        if self.texts:
+            return sum(len(text.token_ids) for text in self.texts)
         return sum(row.num_tokens for row in self.rows)
 
 
@@ -128,6 +137,15 @@ class RowResult(Struct, frozen=True, array_like=True):
     """The grammar lets no token follow, and is not fulfilled: the request's fault, in one sentence."""
 
 
+class TextResult(Struct, frozen=True, array_like=True):
+    """What one planned text gave, in the plan's order."""
+
+    vector: bytes = b""
+    """float32, little endian."""
+    error: str | None = None
+    """This text could not be computed; others are good."""
+
+
 class StepTimes(Struct, frozen=True, array_like=True):
     """Seconds spent in the parts of one step."""
 
@@ -142,3 +160,4 @@ class StepResult(Struct, frozen=True, kw_only=True):
     step_id: int
     rows: tuple[RowResult, ...]
     times: StepTimes = StepTimes()
+    texts: tuple[TextResult, ...] = ()

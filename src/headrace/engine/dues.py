@@ -1,11 +1,22 @@
 """Is the engine stuck? What it owes, and for how long it has done nothing about it."""
 
+from typing import NamedTuple
+
 from headrace.core.clock import Clock
 from headrace.core.request import Request
 
 #: A step of this many tokens may take the watchdog's time. Steps are smaller than that or bounded in time,
-#: unless prompts are not split: then a step is as long as its prompt, and gets time in proportion.
+#: unless prompts are not split, or are texts to be pooled: then a step gets time in proportion.
 TOKENS_PER_TIMEOUT = 512
+
+
+class _Owed(NamedTuple):
+    num_left: int
+    """Sequences that have not ended."""
+    longest: int
+    """Tokens of its longest step, if it runs in one."""
+    is_text: bool
+    """It does in any case: it is a text to be pooled."""
 
 
 class Dues:
@@ -18,9 +29,7 @@ class Dues:
     def __init__(self, clock: Clock, timeout: float) -> None:
         self._clock = clock
         self._timeout = timeout
-        self._owed: dict[
-            str, tuple[int, int]
-        ] = {}  # request id → sequences, tokens of its longest step
+        self._owed: dict[str, _Owed] = {}
         self._last_progress = clock.monotonic()
         self.splits_prompts = True
         """No step has all tokens of a long prompt."""
@@ -49,14 +58,16 @@ class Dues:
         """The engine was handed a request."""
         if not self._owed:
             self.note_progress()
-        longest = request.num_prompt_tokens + request.params.max_tokens  # recomputed at its end
-        self._owed[request.request_id] = (request.n, longest)
+        longest, is_text = request.num_prompt_tokens, request.pooling is not None
+        if not is_text:
+            longest += request.params.max_tokens  # recomputed at its end
+        self._owed[request.request_id] = _Owed(request.n, longest, is_text)
 
     def settle(self, request_id: str) -> None:
         """One more of the request's sequences has ended in the engine."""
-        num_left, longest = self._owed.get(request_id, (0, 0))
-        if num_left > 1:
-            self._owed[request_id] = (num_left - 1, longest)
+        owed = self._owed.get(request_id)
+        if owed is not None and owed.num_left > 1:
+            self._owed[request_id] = owed._replace(num_left=owed.num_left - 1)
         else:
             self._owed.pop(request_id, None)
 
@@ -73,7 +84,12 @@ class Dues:
     @property
     def _allowed(self) -> float:
         """Seconds that a step may take now."""
-        if self.splits_prompts:
-            return self._timeout
-        longest = max((tokens for _, tokens in self._owed.values()), default=0)
+        longest = max(
+            (
+                owed.longest
+                for owed in self._owed.values()
+                if owed.is_text or not self.splits_prompts
+            ),
+            default=0,
+        )
         return self._timeout * max(1.0, longest / TOKENS_PER_TIMEOUT)

@@ -6,9 +6,10 @@ from contextlib import suppress
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headrace.core.clock import Clock
-from headrace.core.errors import HeadraceError, IntegrityError, InternalError
+from headrace.core.errors import BadRequestError, HeadraceError, IntegrityError, InternalError
 from headrace.core.events import FinishReason, TokenEvent
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
@@ -17,6 +18,7 @@ from headrace.engine.failure import ExecutorBrokenError
 from headrace.engine.grammar_gate import GrammarGate
 from headrace.engine.memory.events import KVEvent
 from headrace.engine.scheduler.scheduler import Scheduler
+from headrace.engine.scheduler.texts import TextBounds, TextLane
 
 #: Sequences in a row that each failed a step alone, after which the executor is taken to be broken.
 MAX_LONE_FAILURES = 16
@@ -64,8 +66,12 @@ class Engine:
         *,
         max_uncommitted_plans: int = 1,
         gate: GrammarGate | None = None,
+        texts: TextLane | None = None,
+        makes_text: bool = True,
     ) -> None:
-        """`gate` compiles grammars; without one, a request that has one comes to a dead end."""
+        """`gate` compiles grammars; without one, a request that has one comes to a dead end. `texts` has the
+        requests for vectors; an encoder, which does not make text, has no others.
+        """
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
@@ -74,24 +80,39 @@ class Engine:
         self._num_lone_failures = 0
         self._last_end = 0.0
         self._gate = gate
+        self._texts = texts or TextLane(TextBounds(1, 1, 0), scheduler.totals, aging=0.0)
+        self._makes_text = makes_text
+        self._is_texts_turn = True
         self.last_step: StepStats | None = None
 
     def add(self, request: Request) -> list[TokenEvent]:
         """Take a request in. Returns its final events at once when it cannot ever run."""
         now = self._clock.monotonic()
+        if request.pooling is not None:
+            return self._texts.add(request, now)
+        if not self._makes_text:
+            error = BadRequestError("This model makes no text; it makes vectors of texts.")
+            return _ends(request, FinishReason.ERROR, error)
         if self._gate is not None and not self._gate.enter(request, now):
             return []
         return self._told(self._scheduler.add(request, now))
 
     def cancel(self, request_id: str, index: int | None = None) -> list[TokenEvent]:
         """End a request, or one of its sequences; its blocks are free before the next step."""
+        if self._texts.knows(request_id):
+            return self._texts.cancel(request_id)
         if self._gate and self._gate.cancel(request_id, index):
             return []  # its end comes with the next step
         return self._told(self._scheduler.cancel(request_id, index, self._clock.monotonic()))
 
     def has_work(self) -> bool:
         """A call to `step` would do something."""
-        return bool(self._uncommitted) or self._scheduler.has_work() or bool(self._gate)
+        return (
+            bool(self._uncommitted)
+            or self._scheduler.has_work()
+            or bool(self._gate)
+            or self._texts.is_waiting
+        )
 
     @property
     def is_compiling(self) -> bool:
@@ -100,7 +121,9 @@ class Engine:
 
     def wake_at(self) -> float | None:
         """While `step` does nothing on purpose: when it will, if nothing arrives. None: ask again soon."""
-        return None if self._uncommitted or self._gate else self._scheduler.wake_at()
+        if self._uncommitted or self._gate or self._texts.is_waiting:
+            return None
+        return self._scheduler.wake_at()
 
     def step(self) -> list[TokenEvent]:
         """Submit plans up to the allowed depth, then commit the oldest one.
@@ -116,7 +139,14 @@ class Engine:
         if self._gate and (events := self._take_passed()):
             return events
         while not self._uncommitted or self._can_submit():
-            plan, events = self._scheduler.schedule(self._clock.monotonic())
+            if self._texts.is_waiting and self._is_texts_turn:
+                if self._uncommitted:
+                    break  # they run beside nothing else
+                plan, events = self._texts.schedule(self._clock.monotonic())
+                self._is_texts_turn = not self._scheduler.has_work()
+            else:
+                plan, events = self._scheduler.schedule(self._clock.monotonic())
+                self._is_texts_turn = True
             if plan is not None:
                 self._submit(plan)
             if events:
@@ -130,6 +160,7 @@ class Engine:
         self._discard()
         self._num_lone_failures = 0
         events = self._scheduler.fail_all(reason, self._clock.monotonic())
+        events += self._texts.fail_all(reason)
         if self._gate is not None:
             for request in self._gate.clear():
                 events += _ends(request, FinishReason.ERROR, InternalError(reason))
@@ -149,7 +180,9 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Gauges and totals now."""
-        return self._scheduler.stats(self._clock.monotonic())
+        now = self._clock.monotonic()
+        stats = self._scheduler.stats(now)
+        return replace(stats, **self._texts.add_to(stats, now)) if self._texts.has_work else stats
 
     def close(self) -> None:
         """Give back what the executor holds."""
@@ -181,7 +214,10 @@ class Engine:
     def _can_submit(self) -> bool:
         waiting = self._uncommitted
         # Behind a plan that failed at once, nothing may be run.
-        return len(waiting) < self._max_uncommitted and not (waiting and waiting[-1].error)
+        # Nor behind texts, which run beside nothing else.
+        return len(waiting) < self._max_uncommitted and not (
+            waiting and (waiting[-1].error or waiting[-1].plan.texts)
+        )
 
     def _submit(self, plan: StepPlan) -> None:
         started = self._clock.monotonic()
@@ -200,19 +236,23 @@ class Engine:
                 raise submitted.error
             result = self._executor.collect()
         except Exception as failure:
-            log.exception("A step with %d rows failed; they are run apart", len(plan.rows))
-            return self._recover(failure)
+            num_rows = len(plan.rows) + len(plan.texts)
+            log.exception("A step with %d rows failed; they are run apart", num_rows)
+            return self._recover(failure, plan)
         now = self._clock.monotonic()
         self._num_lone_failures = 0
         # With several plans in flight a step begins when the one before it is done.
         self._record(plan, result, max(submitted.started, self._last_end), now)
         self._last_end = now
-        return self._scheduler.commit(result, now)
+        return (self._texts if plan.texts else self._scheduler).commit(result, now)
 
-    def _recover(self, failure: Exception) -> list[TokenEvent]:
+    def _recover(self, failure: Exception, plan: StepPlan) -> list[TokenEvent]:
         self._discard()
         reason = f"A step of the engine failed: {type(failure).__name__}."
-        events = self._scheduler.recover(reason, self._clock.monotonic())
+        if plan.texts:
+            events = self._texts.recover(reason)
+        else:
+            events = self._scheduler.recover(reason, self._clock.monotonic())
         self._num_lone_failures += len(events)
         return events
 
@@ -224,7 +264,8 @@ class Engine:
                     self._executor.collect()
 
     def _record(self, plan: StepPlan, result: StepResult, started: float, now: float) -> None:
-        num_tokens = decode = 0
+        num_tokens = plan.num_tokens if plan.texts else 0
+        decode = 0
         for row in plan.rows:
             num_tokens += row.num_tokens
             if row.output is not OutputKind.NONE and row.num_tokens == 1 + row.num_draft:
@@ -236,7 +277,7 @@ class Engine:
             seconds=now - started,
             num_prefill_tokens=num_tokens - decode,
             num_decode_tokens=decode,
-            num_sequences=len(plan.rows),
+            num_sequences=len(plan.rows) or len(plan.texts),
             inputs_seconds=times.inputs,
             model_seconds=times.model,
             sample_seconds=times.sample,

@@ -2,21 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from headrace.core.errors import KernelError, ModelLoadError
 from headrace.kernels.ops import Backend, KVCache, Program
-from headrace.kernels.values import Buffer, KVLayout, Rows, StepLimits
+from headrace.kernels.values import Buffer, DType, KVLayout, Rows, StepLimits
 from headrace.modeling.collectives import Collectives, SingleRank
 from headrace.modeling.layers.attention import Attention
 from headrace.modeling.layers.block import Block, Sublayer
-from headrace.modeling.layers.linear import Linear
 from headrace.modeling.layers.mlp import MLP
-from headrace.modeling.layers.norm import Norm
 from headrace.modeling.layers.recording import Recording
 from headrace.modeling.layers.rope import inverse_frequencies
+from headrace.modeling.parts import Parts
 from headrace.modeling.sharding import Shard
 from headrace.modeling.spec import ModelSpec
+from headrace.modeling.states import RecordedStates, check_states_layout
 from headrace.modeling.weights.parameters import LoadedParameter
 
 
@@ -66,7 +65,7 @@ class Decoder:
     def record(self, backend: Backend, limits: StepLimits, kv_cache: KVCache) -> RecordedModel:
         """Record one step. Buffers are shared by all layers, so the arena is as small as one layer's."""
         self._check_layout(kv_cache.layout)
-        loader = _Loader(backend, self.spec, self._parameters)
+        loader = _DecoderParts(backend, self.spec, self._parameters)
         recorder = backend.recorder(limits, kv_cache)
         recording = Recording(recorder, self.shard, self.collectives)
         residual = recording.scratch("residual", Rows.TOKENS, self.spec.hidden_size)
@@ -86,6 +85,23 @@ class Decoder:
             self.collectives.send(recorder, residual)
         return RecordedModel(recorder.finish(), logits, residual)
 
+    def record_states(
+        self, backend: Backend, limits: StepLimits, kv_cache: KVCache
+    ) -> RecordedStates:
+        """Record one step over whole texts, whose keys are not kept (`states.py`). Of all layers only."""
+        check_states_layout(self.spec, kv_cache.layout)
+        loader = _DecoderParts(backend, self.spec, self._parameters)
+        recording = Recording(backend.recorder(limits, kv_cache), self.shard, self.collectives)
+        residual = recording.scratch("residual", Rows.TOKENS, self.spec.hidden_size)
+        recording.recorder.embed(
+            loader.linear("embed").table, residual, scale=self.spec.embedding_scale
+        )
+        recording.ropes = self._record_ropes(backend, recording)
+        for layer in self.layers:
+            residual = loader.block(0, layer).record(recording, residual, is_last=False)
+        states = loader.norm("norm").record(recording, residual, DType.F32)
+        return RecordedStates(recording.recorder.finish(), states)
+
     def _record_ropes(self, backend: Backend, recording: Recording) -> tuple[Buffer, ...]:
         """One table per rope that this stage's layers use, computed once a step."""
         spec = self.spec
@@ -101,7 +117,9 @@ class Decoder:
             tables.append(table)
         return tuple(tables)
 
-    def _record_head(self, recording: Recording, loader: "_Loader", residual: Buffer) -> Buffer:
+    def _record_head(
+        self, recording: Recording, loader: "_DecoderParts", residual: Buffer
+    ) -> Buffer:
         spec = self.spec
         head = loader.linear("head" if "head" in self._parameters else "embed")
         x = loader.norm("norm").record(recording, residual, head.input_dtype)
@@ -125,28 +143,11 @@ class Decoder:
             raise KernelError("The KV cache has another layout than this model's layers.")
 
 
-class _Loader:
-    """Loaded parameters as layers, with handles of one back end."""
-
-    def __init__(
-        self, backend: Backend, spec: ModelSpec, parameters: Mapping[str, LoadedParameter]
-    ) -> None:
-        self._backend = backend
-        self._spec = spec
-        self._parameters = parameters
-
-    def linear(self, name: str) -> Linear:
-        parts = self._find(name)
-        bias = self._parameters.get(f"{name}.bias")
-        if not isinstance(parts, tuple) or isinstance(bias, tuple):
-            raise ModelLoadError(f"The parameter '{name}' is not a matrix with a vector as bias.")
-        return Linear(self._backend, parts, bias)
-
-    def norm(self, name: str) -> Norm:
-        return Norm(self._vector(name), self._spec.norm_eps)
+class _DecoderParts(Parts):
+    """Layers of a decoder."""
 
     def block(self, index: int, layer: int) -> Block:
-        """The layer's number in the model is `layer`, its place in this stage `index`."""
+        """The layer's number in the model is `layer`, its place in the cache `index`."""
         spec, prefix = self._spec, f"layers.{layer}."
         has_qk_norm = spec.has_qk_norm
         attention = Attention(
@@ -154,8 +155,8 @@ class _Loader:
             layer=spec.layers[layer],
             index=index,
             qkv=self.linear(prefix + "qkv"),
-            q_norm=self._vector(prefix + "q_norm") if has_qk_norm else None,
-            k_norm=self._vector(prefix + "k_norm") if has_qk_norm else None,
+            q_norm=self.vector(prefix + "q_norm") if has_qk_norm else None,
+            k_norm=self.vector(prefix + "k_norm") if has_qk_norm else None,
         )
         return Block(
             attention=attention,
@@ -167,14 +168,3 @@ class _Loader:
     def _ends(self, name: str, output: str) -> Sublayer:
         post_norm = self.norm(f"{name}_post_norm") if self._spec.has_post_norms else None
         return Sublayer(self.norm(f"{name}_norm"), self.linear(output), post_norm)
-
-    def _vector(self, name: str) -> Any:
-        vector = self._find(name)
-        if isinstance(vector, tuple):
-            raise ModelLoadError(f"The parameter '{name}' is not a vector.")
-        return self._backend.load_vector(vector)
-
-    def _find(self, name: str) -> LoadedParameter:
-        if name not in self._parameters:
-            raise ModelLoadError(f"The parameter '{name}' was not loaded.")
-        return self._parameters[name]

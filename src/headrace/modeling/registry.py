@@ -8,6 +8,7 @@ from typing import Any
 from headrace.core.errors import ModelLoadError, UnsupportedModelError
 from headrace.modeling.facts import MAX_SIZE, Facts
 from headrace.modeling.layers.rope import inverse_frequencies
+from headrace.modeling.models.encoder_parameters import EncoderNames, EncoderParameterList
 from headrace.modeling.models.family import Family
 from headrace.modeling.models.gguf_metadata import GGUFHeader
 from headrace.modeling.models.names import TensorNames
@@ -28,6 +29,9 @@ CONFIG_FAMILIES: Mapping[str, str] = {
     "Gemma3ForCausalLM": f"{_MODELS}.gemma3:FAMILY",
     "Gemma3ForConditionalGeneration": f"{_MODELS}.gemma3:FAMILY",
     "Phi3ForCausalLM": f"{_MODELS}.phi3:FAMILY",
+    "BertModel": f"{_MODELS}.bert:FAMILY",
+    "BertForMaskedLM": f"{_MODELS}.bert:FAMILY",
+    "BertForSequenceClassification": f"{_MODELS}.bert:CLASSIFIER",
 }
 
 #: `general.architecture` of GGUF. Mistral files say llama.
@@ -38,6 +42,7 @@ GGUF_FAMILIES: Mapping[str, str] = {
     "gemma2": f"{_MODELS}.gemma2:FAMILY",
     "gemma3": f"{_MODELS}.gemma3:FAMILY",
     "phi3": f"{_MODELS}.phi3:FAMILY",
+    "bert": f"{_MODELS}.bert:FAMILY",
 }
 
 #: Radians a position. Every known model stays below 2.
@@ -57,11 +62,14 @@ def describe(checkpoint: Checkpoint) -> tuple[ModelSpec, tuple[ParameterSpec, ..
     origin = checkpoint.path.name
     _check(spec, origin)
     shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
-    parameters = ParameterList(spec, names, shapes, origin).build()
+    if isinstance(names, EncoderNames):
+        parameters = EncoderParameterList(spec, names, shapes, origin).build()
+    else:
+        parameters = ParameterList(spec, names, shapes, origin).build()
     return spec.with_max_context(spec.max_context), parameters
 
 
-def _describe_gguf(checkpoint: Checkpoint) -> tuple[ModelSpec, TensorNames]:
+def _describe_gguf(checkpoint: Checkpoint) -> tuple[ModelSpec, TensorNames | EncoderNames]:
     origin = checkpoint.path.name
     metadata = checkpoint.metadata
     architecture = Facts(metadata, origin).text("general.architecture", "")
@@ -74,7 +82,7 @@ def _describe_gguf(checkpoint: Checkpoint) -> tuple[ModelSpec, TensorNames]:
     return family.from_gguf(header), family.gguf_names
 
 
-def _describe_directory(checkpoint: Checkpoint) -> tuple[ModelSpec, TensorNames]:
+def _describe_directory(checkpoint: Checkpoint) -> tuple[ModelSpec, TensorNames | EncoderNames]:
     origin = f"{checkpoint.path.name}/config.json"
     config = checkpoint.config
     facts = Facts(config, origin)

@@ -14,7 +14,7 @@ class RopeSpec(Struct, frozen=True):
     rotary_size: int = 0
     """Elements of each head that rotate; 0 means all."""
     kind: str = "default"
-    """default | linear | llama3 | yarn | longrope."""
+    """default | linear | llama3 | yarn | longrope; none turns nothing."""
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
@@ -51,11 +51,24 @@ class KVGroup(Struct, frozen=True):
     """Counted from the first layer of the range that was asked for."""
 
 
+class EncoderSpec(Struct, frozen=True):
+    """What encoders of BERT's kind have beside a decoder's values: learned positions, norms with biases
+    behind attention and MLP, no gate.
+    """
+
+    num_positions: int
+    """The longest text, whatever context is served."""
+    num_token_types: int = 1
+    """Each has a position table of its own: positions of type k begin at k * num_positions."""
+    num_labels: int = 0
+    """Outputs of the classification head; 0 without one."""
+
+
 class ModelSpec(Struct, frozen=True, kw_only=True):
-    """One decoder-only model. Families differ in these values and nothing else."""
+    """One decoder-only model, or one encoder. Families differ in these values and nothing else."""
 
     family: str
-    """llama | mistral | qwen2 | qwen3 | gemma2 | gemma3 | phi3."""
+    """llama | mistral | qwen2 | qwen3 | gemma2 | gemma3 | phi3 | bert."""
     vocab_size: int  # V
     hidden_size: int  # C
     intermediate_size: int  # I
@@ -82,6 +95,8 @@ class ModelSpec(Struct, frozen=True, kw_only=True):
     has_post_norms: bool = False
     """RMSNorm on the output of attention and MLP, before the residual (Gemma 2 and 3)."""
     has_tied_head: bool = False
+    encoder: EncoderSpec | None = None
+    """Set: every token sees all others, and there is no head that predicts tokens."""
 
     @property
     def num_layers(self) -> int:

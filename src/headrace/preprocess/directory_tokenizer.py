@@ -38,8 +38,10 @@ def read_directory_tokenizer(directory: Path) -> TokenizerData:
     spec = read_json_object(path)
     config = read_optional_object(directory / "tokenizer_config.json")
     try:
+        # Lengths are ours to bound: many embedding models come with a tokenizer that cuts and fills up.
+        spec["truncation"] = spec["padding"] = None
         # A bare Exception is what the library raises for anything it cannot read.
-        core = tokenizers.Tokenizer.from_buffer(path.read_bytes())
+        core = tokenizers.Tokenizer.from_buffer(msgspec.json.encode(spec))
     except Exception as error:
         raise ModelLoadError(f"{path} cannot be used: {error}") from error
     facts = _facts(directory, spec, config, core)
@@ -116,6 +118,8 @@ def _spelling(decoder: Any) -> tuple[Spelling, bool]:
     kinds = {part.get("type") for part in parts}
     if "ByteLevel" in kinds:
         return Spelling.BYTE_LEVEL, False
+    if kinds == {"WordPiece"}:
+        return Spelling.WORD_PIECE, True
     if kinds & {"ByteFallback", "Metaspace", "Replace"}:
         strips = any(
             (part.get("type") == "Strip" and part.get("start", 0) > 0)
@@ -125,7 +129,7 @@ def _spelling(decoder: Any) -> tuple[Spelling, bool]:
         return Spelling.BYTE_FALLBACK, strips
     raise UnsupportedModelError(
         f"The tokenizer's decoder {', '.join(sorted(map(str, kinds))) or 'none'} is not known; "
-        "supported are ByteLevel, ByteFallback and Metaspace."
+        "supported are ByteLevel, ByteFallback, Metaspace and WordPiece."
     )
 
 

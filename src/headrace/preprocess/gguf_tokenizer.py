@@ -56,11 +56,13 @@ def read_gguf_tokenizer(metadata: Mapping[str, Any], source: str) -> TokenizerDa
         return _Reader(metadata, source).byte_level()
     if model == "llama":
         return _Reader(metadata, source).sentencepiece()
+    if model == "bert":
+        return _Reader(metadata, source).word_piece()
     if model is None:
         raise ModelLoadError(f"{source} holds no tokenizer (no 'tokenizer.ggml.model').")
     raise UnsupportedModelError(
-        f"The tokenizer '{model}' is not known; supported are gpt2 (byte-level BPE) and "
-        "llama (SentencePiece)."
+        f"The tokenizer '{model}' is not known; supported are gpt2 (byte-level BPE), "
+        "llama (SentencePiece) and bert (WordPiece)."
     )
 
 
@@ -121,6 +123,51 @@ class _Reader:
         options = {"unk_token": unknown, "fuse_unk": True, "byte_fallback": True}
         facts = self._facts(Spelling.BYTE_FALLBACK, adds_bos=True, strips_space=adds_space)
         return self._data(facts, spec, options, merges)
+
+    def word_piece(self) -> TokenizerData:
+        """BERT's, which the converter has written with U+2581 before words instead of ## before their rests."""
+        tokens = [_as_word_piece(token) for token in self.tokens]
+        ids = {token: number for number, token in enumerate(tokens)}
+        missing = [name for name in ("[CLS]", "[SEP]", "[UNK]") if name not in ids]
+        if missing or len(ids) != len(tokens):
+            what = f"no token {missing[0]}" if missing else "a token twice"
+            raise ModelLoadError(f"{self.source} has a WordPiece vocabulary with {what}.")
+        words = (token for token in tokens if not _is_mark(token))
+        is_cased = any(
+            character.isascii() and character.isupper() for w in words for character in w
+        )
+        spec = {
+            "version": "1.0",
+            "added_tokens": [],
+            "normalizer": {
+                "type": "BertNormalizer",
+                "clean_text": True,
+                "handle_chinese_chars": True,
+                "strip_accents": None,
+                "lowercase": not is_cased,
+            },
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {
+                "type": "WordPiece",
+                "unk_token": "[UNK]",
+                "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 100,
+                "vocab": ids,
+            },
+        }
+        marks = [name for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]") if name in ids]
+        facts = TokenizerFacts(
+            source=self.source,
+            spelling=Spelling.WORD_PIECE,
+            added=tuple(AddedToken(ids[name], name, special=True) for name in marks),
+            prefix_ids=(ids["[CLS]"],),
+            suffix_ids=(ids["[SEP]"],),
+            unk_token="[UNK]",
+            pad_token="[PAD]" if "[PAD]" in ids else None,
+            strips_space=True,
+        )
+        return TokenizerData(facts=facts, spec=json.dumps(spec, ensure_ascii=False).encode())
 
     def _data(
         self,
@@ -226,6 +273,16 @@ class _Reader:
 
     def _token(self, number: int | None) -> str | None:
         return None if number is None else self.tokens[number]
+
+
+def _is_mark(token: str) -> bool:
+    return token.startswith("[") and token.endswith("]")
+
+
+def _as_word_piece(token: str) -> str:
+    if _is_mark(token):
+        return token
+    return token[1:] if token.startswith("▁") else f"##{token}"
 
 
 def _unique(tokens: list[str]) -> list[str]:

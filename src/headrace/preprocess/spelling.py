@@ -32,6 +32,8 @@ def spell(token: str, spelling: Spelling) -> bytes:
             return bytes([BYTE_ALPHABET[character] for character in token])
         except KeyError:
             return token.encode()
+    if spelling is Spelling.WORD_PIECE:
+        return token[2:].encode() if token.startswith("##") else f" {token}".encode()
     if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
         try:
             return bytes([int(token[3:5], 16)])

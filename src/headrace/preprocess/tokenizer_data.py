@@ -22,6 +22,8 @@ class Spelling(StrEnum):
     """Each character is one byte, in the alphabet of GPT-2."""
     BYTE_FALLBACK = "byte_fallback"
     """Text with U+2581 for the space; `<0x0A>` is the byte 10 (SentencePiece)."""
+    WORD_PIECE = "word_piece"
+    """A word, or with `##` in front the rest of one; white space is lost (BERT)."""
 
 
 class AddedToken(Struct, frozen=True, array_like=True):

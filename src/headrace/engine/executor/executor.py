@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from headrace.core.errors import KernelError
 from headrace.core.step import StepPlan, StepResult, StepTimes
 from headrace.engine.executor.inputs import InputBuilder
 from headrace.engine.executor.matching import Matchers
+from headrace.engine.executor.pooler import Pooler, run_texts
 from headrace.engine.executor.sampler import Sampler
 from headrace.engine.executor.slots import SlotTable
 from headrace.grammar.compiler import GrammarCompiler
@@ -42,8 +44,9 @@ class ModelExecutor:
         max_tokens: int,
         max_context: int,
         compiler: GrammarCompiler | None = None,
+        pooler: Pooler | None = None,
     ) -> None:
-        """`compiler` is for sequences with a grammar; without one they come to a dead end."""
+        """`compiler` is for sequences with a grammar, which come to a dead end without; `pooler` for texts."""
         block_size = parts.kv_cache.layout.block_size
         max_blocks = -(-(max_context + 1) // block_size)
         num_groups = len(parts.kv_cache.layout.num_blocks)
@@ -52,6 +55,7 @@ class ModelExecutor:
         self._matchers = Matchers(compiler)
         self._sampler = Sampler(parts.backend, self._table, self._matchers)
         self._parts = parts
+        self._pooler = pooler
         self._clock = clock
         self._bound: StepInputs | None = None
         """What `_run` runs: the same object as long as the same rows are decoded."""
@@ -74,7 +78,7 @@ class ModelExecutor:
         began = self._clock.monotonic()
         self._apply(plan)
         if not plan.rows:
-            return StepResult(step_id=plan.step_id, rows=())
+            return run_texts(self._pooler, plan, self._clock)
         inputs, outputs = self._inputs.build(plan)
         if inputs is not self._bound:
             self._bound = inputs
@@ -109,6 +113,40 @@ def _unbound() -> NDArray[np.float32]:
     raise KernelError("No step was bound yet.")
 
 
+class TextExecutor:
+    """Of an encoder: all that it runs are texts."""
+
+    def __init__(self, pooler: Pooler, clock: Clock) -> None:
+        pooler.record()
+        self._pooler = pooler
+        self._clock = clock
+        self._done: deque[StepResult] = deque()
+
+    def submit(self, plan: StepPlan) -> None:
+        """Run the plan now."""
+        self._done.append(self.execute(plan))
+
+    def collect(self) -> StepResult:
+        """The oldest result that was not collected yet."""
+        return self._done.popleft()
+
+    def close(self) -> None:
+        """Nothing is held beyond the objects themselves."""
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Raises KernelError for a plan with sequences."""
+        if plan.rows:
+            raise KernelError("This model continues no text.")
+        return run_texts(self._pooler, plan, self._clock)
+
+
+class RunsPlans(Protocol):
+    """What can be run on a thread of its own."""
+
+    def execute(self, plan: StepPlan) -> StepResult: ...
+    def close(self) -> None: ...
+
+
 class OverlappedExecutor:
     """Runs plans on a thread of its own, in order, so that the next can be planned meanwhile.
 
@@ -116,7 +154,7 @@ class OverlappedExecutor:
     queued behind it are not run: they count on slots and blocks that it was to bring.
     """
 
-    def __init__(self, inner: ModelExecutor) -> None:
+    def __init__(self, inner: RunsPlans) -> None:
         self._inner = inner
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="executor")
         self._pending: deque[Future[StepResult]] = deque()

@@ -164,8 +164,6 @@ class _Decode:
 
 def _check(plan: StepPlan) -> None:
     for row in plan.rows:
-        if row.output is OutputKind.POOL:
-            raise KernelError("This executor gives no pooled states.")
         if row.masks and len(row.masks) != row.num_draft + 1:
             raise KernelError("A row with masks has one for each of its draws.")
         if row.masks and not plan.token_masks:

@@ -49,6 +49,7 @@ class Attention:
             scale=spec.attention_scale or spec.head_size**-0.5,
             soft_cap=spec.attention_soft_cap,
             window=self.layer.window,
+            is_causal=spec.encoder is None,
         )
         return recording.collectives.gather_columns(
             recorder, mixed, spec.num_heads * spec.head_size

@@ -1,4 +1,4 @@
-"""The gated MLP: activation(gate) * up."""
+"""The gated MLP, activation(gate) * up, and the plain one, activation(up)."""
 
 from dataclasses import dataclass
 
@@ -25,3 +25,20 @@ class MLP:
         return recording.collectives.gather_columns(
             recording.recorder, active, self.spec.intermediate_size
         )
+
+
+@dataclass(frozen=True, slots=True)
+class PlainMLP:
+    """One encoder layer's MLP, without its output projection."""
+
+    spec: ModelSpec
+    up: Linear
+
+    def record(self, recording: Recording, x: Buffer, down: Linear) -> Buffer:
+        """The activated rows [*, I], as `down` takes them."""
+        width = self.spec.intermediate_size
+        inner = recording.scratch("inner", x.rows, width)
+        self.up.record(recording, x, inner)
+        active = recording.scratch("active", x.rows, width, down.input_dtype)
+        recording.recorder.activation(inner, active, kind=self.spec.activation)
+        return active

@@ -1,4 +1,4 @@
-"""RMSNorm."""
+"""RMSNorm and LayerNorm."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,3 +23,16 @@ class Norm:
     def record_add(self, recording: Recording, x: Buffer, residual: Buffer) -> None:
         """`residual += norm(x)`."""
         recording.recorder.rms_norm_add(x, self.weight, residual, eps=self.eps)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm:
+    """Handles of weight and bias, and an epsilon."""
+
+    weight: Any
+    bias: Any
+    eps: float
+
+    def record_in_place(self, recording: Recording, x: Buffer) -> None:
+        """`x = norm(x)`; x f32."""
+        recording.recorder.layer_norm(x, self.weight, self.bias, x, eps=self.eps)

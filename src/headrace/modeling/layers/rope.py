@@ -12,6 +12,8 @@ def inverse_frequencies(rope: RopeSpec, head_size: int, max_context: int) -> lis
     one and another beyond. The choice is made once, not per request, so that cached keys stay valid.
     """
     size = rope.rotary_size or head_size
+    if rope.kind == "none":
+        return [0.0] * (size // 2)
     frequencies = [rope.theta ** (-2.0 * i / size) for i in range(size // 2)]
     if rope.kind == "linear":
         frequencies = [f / rope.factor for f in frequencies]

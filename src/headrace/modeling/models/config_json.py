@@ -19,6 +19,8 @@ ACTIVATIONS = {
     "swish": Activation.SILU,
     "gelu_pytorch_tanh": Activation.GELU_TANH,
     "gelu_tanh": Activation.GELU_TANH,
+    "gelu_new": Activation.GELU_TANH,
+    "gelu": Activation.GELU,
 }
 
 
@@ -41,7 +43,7 @@ def base_spec(facts: Facts, family: str) -> ModelSpec:
         norm_eps=facts.number("rms_norm_eps", maximum=1.0),
         layers=(LayerSpec(),) * num_layers,
         ropes=(rope,),
-        activation=_activation(facts),
+        activation=activation_of(facts),
         has_tied_head=facts.boolean("tie_word_embeddings", False),
     )
 
@@ -91,7 +93,8 @@ def alternating_layers(
     )
 
 
-def _activation(facts: Facts) -> Activation:
+def activation_of(facts: Facts) -> Activation:
+    """`hidden_activation` or `hidden_act`."""
     key = "hidden_activation" if facts.has("hidden_activation") else "hidden_act"
     name = facts.text(key, "silu")
     if name not in ACTIVATIONS:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.modeling.facts import Facts
+from headrace.modeling.models.encoder_parameters import EncoderNames
 from headrace.modeling.models.gguf_metadata import GGUFHeader
 from headrace.modeling.models.names import TensorNames
 from headrace.modeling.spec import ModelSpec
@@ -17,7 +18,7 @@ class Family:
     name: str
     from_config: Callable[[Facts], ModelSpec]
     from_gguf: Callable[[GGUFHeader], ModelSpec]
-    config_names: TensorNames
-    gguf_names: TensorNames
+    config_names: TensorNames | EncoderNames
+    gguf_names: TensorNames | EncoderNames
     config_defaults: Mapping[str, Any] = field(default_factory=dict)
     """What Hugging Face assumes for keys that a config.json leaves out."""

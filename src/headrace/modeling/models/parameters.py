@@ -1,39 +1,14 @@
-"""From facts and names to the list of parameters, checked against the tensors of the checkpoint."""
+"""From facts and names to the list of a decoder's parameters, checked against the tensors of the checkpoint."""
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from headrace.core.errors import ModelLoadError, UnsupportedModelError
 from headrace.modeling.models.names import TensorNames
-from headrace.modeling.spec import ModelSpec
-from headrace.modeling.weights.parameters import ParameterKind, ParameterSpec, Source, Transform
-
-Shapes = Mapping[str, tuple[int, ...]]
-
-#: Embeddings and heads suffer most when float weights are quantised at load.
-VOCABULARY_BITS = 8
+from headrace.modeling.models.pieces import VOCABULARY_BITS, Piece, Pieces
+from headrace.modeling.weights.parameters import ParameterKind, ParameterSpec
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """One tensor that a parameter is made of, without its suffix, and how many rows it must have."""
-
-    name: str
-    rows: int
-    transform: Transform = Transform.NONE
-    num_heads: int = 0
-
-
-class ParameterList:
-    """Builds the parameters of one checkpoint. Every tensor is checked as it is named."""
-
-    def __init__(self, spec: ModelSpec, names: TensorNames, shapes: Shapes, origin: str) -> None:
-        self._spec = spec
-        self._names = names
-        self._shapes = shapes
-        self._origin = origin
-        self._prefix = self._find_prefix()
+class ParameterList(Pieces[TensorNames]):
+    """Builds the parameters of one decoder's checkpoint. Every tensor is checked as it is named."""
 
     def build(self) -> tuple[ParameterSpec, ...]:
         """All parameters: "embed", "layers.N.qkv", ..., "norm", "head" (absent when it is tied).
@@ -51,7 +26,7 @@ class ParameterList:
         if not spec.has_tied_head:
             head = next((n for n in self._names.heads if f"{n}.weight" in self._shapes), None)
             name = self._names.heads[0] if head is None else head
-            rows = [_Piece(name, spec.vocab_size)]
+            rows = [Piece(name, spec.vocab_size)]
             found.append(self._matrix("head", rows, size, VOCABULARY_BITS))
         self._refuse_leftovers(found)
         return tuple(found)
@@ -91,7 +66,7 @@ class ParameterList:
         if spec.has_post_norms:
             yield self._norm(ours + "mlp_post_norm", theirs + names.mlp_post_norm, size)
 
-    def _qkv(self, theirs: str) -> list[_Piece]:
+    def _qkv(self, theirs: str) -> list[Piece]:
         spec, names = self._spec, self._names
         heads, kv_heads = spec.num_heads, spec.num_kv_heads
         joined = self._piece(theirs + names.qkv, (heads + 2 * kv_heads) * spec.head_size)
@@ -104,7 +79,7 @@ class ParameterList:
             self._piece(theirs + names.v, kv_heads * spec.head_size),
         ]
 
-    def _gate_up(self, theirs: str) -> list[_Piece]:
+    def _gate_up(self, theirs: str) -> list[Piece]:
         size = self._spec.intermediate_size
         gate = self._piece(theirs + self._names.gate, size)
         joined = self._piece(theirs + self._names.gate_up, 2 * size)
@@ -112,62 +87,6 @@ class ParameterList:
             return [joined]
         return [gate, self._piece(theirs + self._names.up, size)]
 
-    # ---- one parameter -------------------------------------------------------------------------
-
-    def _matrix(
-        self, name: str, pieces: list[_Piece], num_inputs: int, min_bits: int = 4
-    ) -> ParameterSpec:
-        sources = tuple(
-            self._source(piece, ".weight", (piece.rows, num_inputs)) for piece in pieces
-        )
-        return ParameterSpec(name, ParameterKind.LINEAR, sources, min_bits=min_bits)
-
-    def _bias(self, name: str, pieces: list[_Piece]) -> ParameterSpec:
-        sources = tuple(self._source(piece, ".bias", (piece.rows,)) for piece in pieces)
-        return ParameterSpec(f"{name}.bias", ParameterKind.VECTOR, sources)
-
     def _norm(self, name: str, tensor: str, size: int) -> ParameterSpec:
         piece = self._piece(tensor, size, self._names.norm_transform)
         return ParameterSpec(name, ParameterKind.VECTOR, (self._source(piece, ".weight", (size,)),))
-
-    def _piece(
-        self, name: str, rows: int, transform: Transform = Transform.NONE, num_heads: int = 0
-    ) -> _Piece:
-        return _Piece(self._prefix + name, rows, transform, num_heads)
-
-    def _source(self, piece: _Piece, suffix: str, shape: tuple[int, ...]) -> Source:
-        name = piece.name + suffix
-        found = self._shapes.get(name)
-        if found is None:
-            raise ModelLoadError(
-                f"{self._origin} lacks the tensor '{name}' that a {self._spec.family} model has."
-            )
-        if found != shape:
-            raise ModelLoadError(
-                f"{self._origin}: '{name}' has shape {list(found)}, but the model's sizes ask for "
-                f"{list(shape)}."
-            )
-        return Source(name, None, piece.transform, piece.num_heads)
-
-    # ---- the checkpoint as a whole -------------------------------------------------------------
-
-    def _find_prefix(self) -> str:
-        for prefix in self._names.prefixes:
-            if f"{prefix}{self._names.embed}.weight" in self._shapes:
-                return prefix
-        return self._names.prefixes[0]
-
-    def _refuse_leftovers(self, parameters: list[ParameterSpec]) -> None:
-        """A layer tensor that nothing reads means that the model computes something else."""
-        known = {source.name for parameter in parameters for source in parameter.sources}
-        before, after = (re.escape(part) for part in self._names.layer.split("{}"))
-        of_layer = re.compile(f"{re.escape(self._prefix)}{before}(\\d+){after}(.*)")
-        for name in self._shapes:
-            match = of_layer.fullmatch(name)
-            if match is None or name in known or match[2] in self._names.ignored:
-                continue
-            if int(match[1]) < self._spec.num_layers:
-                raise UnsupportedModelError(
-                    f"{self._origin}: the tensor '{name}' has no place in a {self._spec.family} "
-                    "model, so answers would be wrong."
-                )

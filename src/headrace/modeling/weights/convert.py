@@ -90,11 +90,22 @@ class Converter:
                 values = values[half_split_order(rows.count, source.num_heads)]
             if source.transform is Transform.ADD_ONE:
                 values = values + np.float32(1)
+            if source.added_row is not None:
+                values = self._with_row(values, *source.added_row)
             pieces.append(values)
         vector = np.concatenate(pieces).astype(np.float32, copy=False)
         if not np.isfinite(vector).all():
             raise ModelLoadError(f"'{spec.name}' holds values that are not finite.")
         return vector
+
+    def _with_row(self, values: NDArray[np.float32], name: str, row: int) -> NDArray[np.float32]:
+        """Rows of a table, one behind the other, each with a row of the table `name` added."""
+        shape = self.checkpoint.tensors[name].shape
+        if len(shape) != 2 or not 0 <= row < shape[0] or len(values) % max(1, shape[1]):
+            raise ModelLoadError(f"The tensor '{name}' has no row {row} to add.")
+        added = self.checkpoint.vector(name).reshape(shape)[row]
+        rows: NDArray[np.float32] = values.reshape(-1, shape[1]) + added
+        return rows.reshape(-1)
 
     # ---- matrices ------------------------------------------------------------------------------
 

@@ -39,6 +39,8 @@ class Source:
     transform: Transform = Transform.NONE
     num_heads: int = 0
     """For UNPERMUTE: how many heads the rows make."""
+    added_row: tuple[str, int] | None = None
+    """For a VECTOR made of the rows of a table: a row of another table, added to each of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,16 @@ import pytest
 from tests.support.fake_clock import FakeClock
 
 from headrace.core.errors import KernelError
+from headrace.core.pooling import PoolingParams, PoolKind
 from headrace.core.sampling import SamplingParams
-from headrace.core.step import BlockTransfer, OutputKind, PlanRow, SequenceStart, StepPlan
+from headrace.core.step import (
+    BlockTransfer,
+    OutputKind,
+    PlanRow,
+    PlanText,
+    SequenceStart,
+    StepPlan,
+)
 from headrace.engine.executor.executor import ExecutorParts, ModelExecutor, OverlappedExecutor
 from headrace.kernels.shapes import ShapeBackend
 from headrace.kernels.values import DType, KVLayout, Rows, StepLimits
@@ -25,8 +33,11 @@ def start(**fields):
     return SequenceStart(0, SamplingParams(), (), [1, 2], 2, 0, **fields)
 
 
-def row(output=OutputKind.SAMPLE):
-    return PlanRow(0, 0, 2, [1, 2], output)
+def row():
+    return PlanRow(0, 0, 2, [1, 2], OutputKind.SAMPLE)
+
+
+TEXT = PlanText([1, 2], PoolingParams(PoolKind.MEAN))
 
 
 def test_a_plain_plan_runs(executor):
@@ -38,7 +49,7 @@ def test_a_plain_plan_runs(executor):
     ("plan", "sentence"),
     [
         (StepPlan(step_id=1, rows=(row(),), starts=(start(adapter_index=1),)), "adapters"),
-        (StepPlan(step_id=1, rows=(row(OutputKind.POOL),), starts=(start(),)), "pooled"),
+        (StepPlan(step_id=1, rows=(), texts=(TEXT,)), "pools no texts"),
         (StepPlan(step_id=1, rows=(row(),), block_loads=(BlockTransfer(0, 1, b"k"),)), "tier"),
         (StepPlan(step_id=1, rows=(row(),), block_stores=(BlockTransfer(0, 1, b"k"),)), "tier"),
     ],
@@ -51,7 +62,7 @@ def test_what_it_has_not_is_a_kernel_error(executor, plan, sentence):
 def test_what_is_queued_behind_a_failed_plan_is_not_run(executor):
     overlapped = OverlappedExecutor(executor)
     good = StepPlan(step_id=1, rows=(row(),), starts=(start(),))
-    bad = StepPlan(step_id=2, rows=(row(OutputKind.POOL),))
+    bad = StepPlan(step_id=2, rows=(), texts=(TEXT,))
     ran = []
     executor.execute, execute = (
         lambda plan: ran.append(plan.step_id) or execute(plan),
@@ -61,7 +72,7 @@ def test_what_is_queued_behind_a_failed_plan_is_not_run(executor):
         for plan in (good, bad, good, good):
             overlapped.submit(plan)
         assert overlapped.collect().step_id == 1
-        for message in ("pooled", "before this one", "before this one"):
+        for message in ("pools no texts", "before this one", "before this one"):
             with pytest.raises(KernelError, match=message):
                 overlapped.collect()
         assert ran == [1, 2]

