@@ -20,7 +20,8 @@ from headrace.kernels.values import Activation, DType, KVLayout, Rows, StepLimit
 WIDTHS = [1, 16, 33, 64, 100, 384, 1000]
 
 isas = pytest.mark.parametrize("isa", ISAS)
-dtypes = pytest.mark.parametrize("dtype", list(DType))
+DTYPES = list(DType)
+dtypes = pytest.mark.parametrize("dtype", DTYPES)
 widths = pytest.mark.parametrize("width", WIDTHS)
 
 

@@ -6,19 +6,29 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from msgspec import structs
+
 from headrace.config.engine import EngineConfig, MemoryConfig, ModelConfig, SchedulerConfig
 from headrace.config.env import cache_home
 from headrace.config.units import parse_size
 from headrace.core.clock import Clock
 from headrace.core.errors import ConfigError, ModelLoadError
-from headrace.core.model_info import ModelInfo
+from headrace.core.model_info import ModelInfo, Task
+from headrace.core.pooling import PoolKind
 from headrace.engine.engine import Engine, Executor
-from headrace.engine.executor.executor import ExecutorParts, ModelExecutor, OverlappedExecutor
-from headrace.engine.executor.sizing import GroupCost, Sizing, SizingFacts, size_kv
+from headrace.engine.executor.executor import (
+    ExecutorParts,
+    ModelExecutor,
+    OverlappedExecutor,
+    TextExecutor,
+)
+from headrace.engine.executor.pooler import Pooler
+from headrace.engine.executor.sizing import GroupCost, Sizing, SizingFacts, no_kv, size_kv
 from headrace.engine.grammar_gate import GrammarGate
 from headrace.engine.memory.hashing import RootKey
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.scheduler import Scheduler
+from headrace.engine.scheduler.texts import TextBounds, TextLane
 from headrace.grammar.compiler import Encode, GrammarCompiler
 from headrace.grammar.vocabulary import Vocabulary
 from headrace.kernels import topology
@@ -27,6 +37,7 @@ from headrace.kernels.ops import Backend
 from headrace.kernels.values import DType, KVLayout, StepLimits
 from headrace.modeling.decoder import Decoder
 from headrace.modeling.identity import kv_identity
+from headrace.modeling.pooling import default_pooling
 from headrace.modeling.registry import describe
 from headrace.modeling.spec import ModelSpec
 from headrace.modeling.weights.checkpoint import Checkpoint, open_checkpoint
@@ -80,6 +91,7 @@ def build_engine(
     phases.begin("record")
     compiler = GrammarCompiler(partial(_vocabulary, model))
     executor = _executor(config, spec, model, backend, clock, sizing, compiler)
+    pooling = _pooling(config.model, model)
     phases.end()
     ledger = _ledger(config, spec, model, sizing, record_events=record_kv_events)
     scheduler = Scheduler(config.scheduler, ledger, max_context=sizing.max_context)
@@ -89,8 +101,15 @@ def build_engine(
         clock,
         max_uncommitted_plans=config.scheduler.max_uncommitted_plans,
         gate=GrammarGate(compiler),
+        texts=TextLane(
+            text_bounds(config.scheduler, sizing.max_context),
+            scheduler.totals,
+            aging=config.scheduler.priority_aging,
+        ),
+        makes_text=spec.encoder is None,
     )
-    return BuiltEngine(engine, _info(config, model, backend, sizing, phases.seconds))
+    info = _info(config, model, backend, sizing, phases.seconds)
+    return BuiltEngine(engine, structs.replace(info, pooling=pooling))
 
 
 def served_names(config: ModelConfig, path: Path) -> tuple[str, ...]:
@@ -144,6 +163,9 @@ def _fit(config: EngineConfig, model: _Model) -> tuple[ModelSpec, Sizing]:
     """
     spec = model.spec
     wanted = config.model.max_context
+    if spec.encoder is not None and wanted <= spec.max_context:
+        spec = spec.with_max_context(wanted or spec.max_context)
+        return spec, no_kv(spec.max_context)
     if wanted > spec.max_context:
         raise ConfigError(
             f"--max-context {wanted} is more than this model's context of {spec.max_context} tokens."
@@ -195,6 +217,16 @@ def _executor(
     compiler: GrammarCompiler,
 ) -> Executor:
     scheduler = config.scheduler
+    bounds = text_bounds(scheduler, sizing.max_context)
+    pooler = Pooler(
+        spec,
+        model.weights,
+        backend,
+        max_tokens=max(bounds.max_tokens, bounds.max_text_tokens),
+        max_texts=bounds.max_texts,
+    )
+    if spec.encoder is not None:
+        return _overlapped(TextExecutor(pooler, clock), scheduler)
     kv_cache = backend.create_kv_cache(_layout(config.memory, spec, sizing.num_blocks))
     max_tokens = _max_chunk(scheduler, sizing.max_context) + scheduler.max_num_seqs
     # No draft source yet: every sequence has one output row. With one, it is 1 + MAX_DRAFTS rows.
@@ -209,8 +241,35 @@ def _executor(
         max_tokens=max_tokens,
         max_context=sizing.max_context,
         compiler=compiler,
+        pooler=pooler,
     )
+    return _overlapped(inner, scheduler)
+
+
+def _overlapped(inner: ModelExecutor | TextExecutor, scheduler: SchedulerConfig) -> Executor:
     return OverlappedExecutor(inner) if scheduler.max_uncommitted_plans > 1 else inner
+
+
+def _pooling(config: ModelConfig, model: _Model) -> PoolKind:
+    """What the operator says, else the files."""
+    if config.pooling != "auto":
+        return PoolKind(config.pooling)
+    return default_pooling(model.checkpoint, model.spec)
+
+
+def text_bounds(scheduler: SchedulerConfig, max_context: int) -> TextBounds:
+    """Of steps with texts to be pooled."""
+    return TextBounds(
+        max_tokens=scheduler.max_num_batched_tokens,
+        max_texts=scheduler.max_num_seqs,
+        max_text_tokens=min(scheduler.max_text_tokens, max_context),
+    )
+
+
+def _tasks(spec: ModelSpec) -> tuple[Task, ...]:
+    if spec.encoder is None:
+        return Task.GENERATE, Task.EMBED
+    return (Task.SCORE, Task.EMBED) if spec.encoder.num_labels == 1 else (Task.EMBED,)
 
 
 def _vocabulary(model: _Model) -> tuple[Vocabulary, Encode]:
@@ -260,6 +319,10 @@ def _info(
         block_size=config.memory.block_size,
         num_blocks=sum(sizing.num_blocks),
         kv_bytes=sizing.kv_bytes,
+        tasks=_tasks(model.spec),
+        normalizes=config.model.embedding_normalize,
+        embedding_size=model.spec.hidden_size,
+        max_text_tokens=text_bounds(config.scheduler, sizing.max_context).max_text_tokens,
         max_num_seqs=config.scheduler.max_num_seqs,
         splits_prompts=config.scheduler.chunked_prefill,
         isa=backend.isa,

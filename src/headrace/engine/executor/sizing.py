@@ -86,6 +86,13 @@ def size_kv(
     return Sizing(blocks, fitted, used, explanation)
 
 
+def no_kv(max_context: int) -> Sizing:
+    """Of a model that keeps none: its scheduler has no sequences, and the least of a ledger."""
+    return Sizing(
+        (2,), max_context, 0, f"no KV memory: texts of up to {max_context} tokens run whole"
+    )
+
+
 def _budget(
     facts: SizingFacts, kv_bytes: int | None, memory_utilization: float, wanted_context: int
 ) -> tuple[int, str]:
