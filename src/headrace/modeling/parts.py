@@ -31,11 +31,11 @@ class Parts:
         return Linear(self._backend, parts, bias)
 
     def norm(self, name: str) -> Norm:
-        """An RMSNorm."""
+        """One by root mean square."""
         return Norm(self.vector(name), self._spec.norm_eps)
 
     def layer_norm(self, name: str) -> LayerNorm:
-        """A LayerNorm."""
+        """One with a bias."""
         return LayerNorm(self.vector(name), self.vector(f"{name}.bias"), self._spec.norm_eps)
 
     def vector(self, name: str) -> Any:

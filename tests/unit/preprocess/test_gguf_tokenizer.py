@@ -126,7 +126,7 @@ def test_ids_that_mean_none_are_none():
         assert byte_level_tokenizer(tokenizer__ggml__bos_token_id=value).facts.bos_token is None
 
 
-@pytest.mark.parametrize(("model", "word"), [("bert", "bert"), ("t5", "t5"), (7, "7")])
+@pytest.mark.parametrize(("model", "word"), [("rwkv", "rwkv"), ("t5", "t5"), (7, "7")])
 def test_an_unknown_model_is_named(model, word):
     with pytest.raises(UnsupportedModelError, match=f"'{word}' is not known; supported are gpt2"):
         byte_level_tokenizer(tokenizer__ggml__model=model)
