@@ -90,8 +90,12 @@ class InProcess:
         )
 
     async def __aenter__(self) -> "InProcess":
+        if self.replica.batches is not None:
+            self.replica.batches.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.http.aclose()
+        if self.replica.batches is not None:
+            await self.replica.batches.close()
         self.replica.workers.close()

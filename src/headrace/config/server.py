@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from headrace.config.batches import BatchConfig
 from headrace.config.secret import Secret
 from headrace.config.security import SecurityConfig
 from headrace.core.errors import ConfigError
@@ -153,6 +154,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     log_format: Literal["text", "json"] = "text"
     """text or json."""
     security: SecurityConfig = SecurityConfig()
+    batches: BatchConfig = BatchConfig()
 
     def __post_init__(self) -> None:
         """Raises ConfigError for settings that contradict each other."""

@@ -38,6 +38,8 @@ from headrace.preprocess.tools.plain_prompt import show_tools
 
 #: Tokens at the beginning of a shortened text that may differ from those of the whole one.
 _MARGIN = 256
+#: After whatever any client may ask for.
+LAST_PRIORITY = 2**32
 
 
 class Arrival(Struct, frozen=True, kw_only=True):
@@ -50,6 +52,8 @@ class Arrival(Struct, frozen=True, kw_only=True):
     """It came from a peer that proved itself: it may continue an answer and choose a cache salt."""
     tenant: bytes = b""
     """Whose prefix cache it shares: of one length for all tenants, or empty for the one that all share."""
+    is_background: bool = False
+    """Nobody waits for it: it has the last place in every queue, whatever priority it names."""
 
 
 class PreparedChat(Struct, frozen=True, kw_only=True):
@@ -351,7 +355,7 @@ class Preparer:
             eos_token_ids=self._eos_token_ids,
             n=n,
             beams=beams,
-            priority=fields.priority or 0,
+            priority=LAST_PRIORITY if arrival.is_background else fields.priority or 0,
             prior_output_ids=prior,
             cache_salt=arrival.tenant + (fields.cache_salt or "").encode(),
             grammar=grammar,

@@ -56,6 +56,28 @@ class Ticket:
             self._admission.note_close()
 
 
+class BackgroundTicket(Ticket):
+    """One that nobody waits for: it stands in no queue, and keeps nobody out."""
+
+    __slots__ = ()
+
+    def __init__(self, admission: "Admission") -> None:
+        super().__init__(admission, 0)
+        admission.num_background += 1
+
+    def resize(self, num_tokens: int) -> None:
+        """It counts no tokens."""
+
+    def start(self) -> None:
+        """It was never in the queue."""
+
+    def close(self) -> None:
+        """Part of Ticket."""
+        if self._is_open:
+            self._is_open = False
+            self._admission.num_background -= 1
+
+
 class Admission:
     """Counts what waits and what runs; lets in or refuses."""
 
@@ -81,6 +103,10 @@ class Admission:
         self.num_waiting = 0
         self.num_started = 0
         self.queued_tokens = 0
+        self.num_background = 0
+        """Requests that nobody waits for; in none of the other numbers."""
+        self.on_enter: Callable[[], None] = lambda: None
+        """Called when a request has come in that somebody waits for."""
         self._is_full = False
 
     @property
@@ -89,6 +115,11 @@ class Admission:
         if not self._is_full:
             return None
         return f"The queue is full: {self.num_waiting} requests with {self.queued_tokens} prompt tokens wait."
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing is let in now, full or not."""
+        return self._closed_reason() is not None
 
     @property
     def num_open(self) -> int:
@@ -108,9 +139,11 @@ class Admission:
                 retry_after=self.retry_after(),
             )
 
-    def enter(self, num_bytes: int) -> Ticket:
+    def enter(self, num_bytes: int, *, is_background: bool = False) -> Ticket:
         """A ticket for a request whose body has this many bytes. Raises as `check_open`."""
         self.check_open()
+        if is_background:
+            return BackgroundTicket(self)
         num_tokens = max(1, num_bytes // BYTES_PER_TOKEN)
         # One that comes to an empty queue is always let in: it could never come in otherwise.
         if self.num_waiting and self.queued_tokens + num_tokens > self._max_tokens:
@@ -123,6 +156,7 @@ class Admission:
         self.queued_tokens += num_tokens
         self._empty.clear()
         self.note_change()
+        self.on_enter()
         return Ticket(self, num_tokens)
 
     def leave_queue(self, num_tokens: int, *, has_started: bool) -> None:

@@ -11,15 +11,20 @@ from headrace.server.middleware import BodyLimit, ConnectionLimit, Observed, Pro
 from headrace.server.replica import Replica
 from headrace.server.routes import (
     abort,
+    batches,
     chat,
     completions,
     docs,
+    files,
     messages,
     models,
     ops,
     streams,
     text,
 )
+
+#: What a form may have beside its file.
+FORM_BYTES = 64 * 1024
 
 
 def build_routes(replica: Replica) -> list[Endpoint]:
@@ -47,6 +52,15 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint("POST", "/abort_request", abort.abort(replica, must_exist=False), abort.DIALECT),
         Endpoint("POST", "/abort_requests", abort.abort(replica, must_exist=False), abort.DIALECT),
         Endpoint("GET", "/v1/streams/{stream_id}", streams.resume_stream(replica), streams.RESUME),
+        Endpoint("POST", "/v1/files", files.create(replica), files.CREATE),
+        Endpoint("GET", "/v1/files", files.list_files(replica), files.LIST),
+        Endpoint("GET", "/v1/files/{file_id}", files.one_file(replica), files.ONE),
+        Endpoint("DELETE", "/v1/files/{file_id}", files.delete_file(replica), files.DELETE),
+        Endpoint("GET", "/v1/files/{file_id}/content", files.content(replica), files.CONTENT),
+        Endpoint("POST", "/v1/batches", batches.create(replica), batches.CREATE),
+        Endpoint("GET", "/v1/batches", batches.list_batches(replica), batches.LIST),
+        Endpoint("GET", "/v1/batches/{batch_id}", batches.one_batch(replica), batches.ONE),
+        Endpoint("POST", "/v1/batches/{batch_id}/cancel", batches.cancel(replica), batches.CANCEL),
         Endpoint("GET", "/v1/models", models.list_models(replica), models.LIST),
         Endpoint("GET", "/v1/models/{name:path}", models.one_model(replica), models.ONE),
         Endpoint("GET", "/livez", ops.livez(), ops.LIVEZ),
@@ -87,7 +101,11 @@ def build_app(replica: Replica) -> App:
                 return route.path
         return "other"
 
-    app: App = BodyLimit(routed, config.max_body_bytes)
+    if replica.batches is not None:
+        inner = Observed(Problems(routed, error_writer_of), replica.clock, replica.metrics, route_of)
+        replica.batches.bind(inner, frozenset(route.path for route in routes))
+    upload = config.batches.max_file_bytes + FORM_BYTES
+    app: App = BodyLimit(routed, config.max_body_bytes, {"/v1/files": upload})
     app = Guard(app, replica.keys, open_paths(routes, config))
     app = ConnectionLimit(app, config.max_connections, replica.note_rejection)
     app = Problems(app, error_writer_of)

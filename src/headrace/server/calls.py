@@ -17,6 +17,7 @@ from headrace.server.asgi import JSON, App, Receive, Scope, Send, header, send_j
 from headrace.server.auth import is_trusted_peer
 from headrace.server.bodies import read_body
 from headrace.server.guard import owner_of
+from headrace.server.inner import is_background
 from headrace.server.replica import Replica, ServedModel
 
 T = TypeVar("T", bound=Struct)
@@ -53,6 +54,7 @@ class Call(Struct, frozen=True):
             time=self.scope["headrace.arrival"],
             is_trusted=self.is_peer,
             tenant=self.owner if security.isolate_keys else b"",
+            is_background=is_background(self.scope),
         )
 
     def names(self) -> set[str]:

@@ -30,6 +30,10 @@ class Operation(Struct, frozen=True, kw_only=True):
     description: str = ""
     request: Any = None
     """Type of its JSON body, if it takes one."""
+    form: Mapping[str, Any] | None = None
+    """JSON Schema of its multipart form, if it takes one instead."""
+    query: Mapping[str, Mapping[str, Any]] = {}
+    """JSON Schemas of its query's parameters; none is required."""
     response: Any = None
     """Type of its JSON answer; None where the answer is text."""
     content_type: str = JSON

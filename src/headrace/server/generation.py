@@ -20,6 +20,7 @@ from headrace.server.bodies import read_body
 from headrace.server.calls import Call, check_media_type, log_body, preparer_of
 from headrace.server.exchange import Exchange, Plan
 from headrace.server.guard import owner_of
+from headrace.server.inner import is_background
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.resume import resume
 from headrace.server.shapes import Head, Shape, fingerprint
@@ -87,7 +88,7 @@ async def _admit(
         body = await read_body(receive, reservation)
         if body is None:
             return None
-        ticket = replica.admission.enter(len(body))
+        ticket = replica.admission.enter(len(body), is_background=is_background(scope))
         try:
             log_body(replica, body)
             model, plan = await prepare(Call(replica, body, scope, is_peer))

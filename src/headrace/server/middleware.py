@@ -3,7 +3,7 @@
 import logging
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from starlette.exceptions import HTTPException
 
@@ -142,14 +142,17 @@ class ConnectionLimit:
 class BodyLimit:
     """Refuses bodies that are too large: at once when the client says so, else when it shows."""
 
-    def __init__(self, app: App, max_bytes: int) -> None:
+    def __init__(self, app: App, max_bytes: int, own: Mapping[str, int] | None = None) -> None:
+        """`own` are paths with a bound of their own, which they speak of themselves."""
         self._app = app
         self._max_bytes = max_bytes
+        self._own = own or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        max_bytes = self._own.get(scope["path"], self._max_bytes)
         declared = header(scope, b"content-length")
-        if declared is not None and declared.isdecimal() and int(declared) > self._max_bytes:
-            raise self._error()
+        if declared is not None and declared.isdecimal() and int(declared) > max_bytes:
+            raise _too_large(max_bytes)
         num_bytes = 0
 
         async def counted_receive() -> Message:
@@ -157,16 +160,15 @@ class BodyLimit:
             message = await receive()
             if message["type"] == "http.request":
                 num_bytes += len(message.get("body", b""))
-                if num_bytes > self._max_bytes:
-                    raise self._error()
+                if num_bytes > max_bytes:
+                    raise _too_large(max_bytes)
             return message
 
         await self._app(scope, counted_receive, send)
 
-    def _error(self) -> BodyTooLargeError:
-        return BodyTooLargeError(
-            f"The body has more than {self._max_bytes} bytes (max_body_bytes)."
-        )
+
+def _too_large(max_bytes: int) -> BodyTooLargeError:
+    return BodyTooLargeError(f"The body has more than {max_bytes} bytes.")
 
 
 def _who(scope: Scope) -> dict[str, str]:

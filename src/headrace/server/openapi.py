@@ -16,6 +16,7 @@ _TAGS: Final = {
     "generate": "Text from a model.",
     "text": "Text and tokens, without generating.",
     "models": "What is served.",
+    "batches": "Many requests that nobody waits for.",
     "operate": "For probes, scrapers and routers.",
     "documents": "About this API.",
 }
@@ -75,7 +76,7 @@ def statuses(operation: Operation) -> tuple[int, ...]:
     found = {*_ANY, *operation.errors}
     if operation.access is not Access.OPEN:
         found.add(401)
-    if operation.request is not None:
+    if operation.request is not None or operation.form is not None:
         found |= {*_WITH_BODY}
     if operation.chunk is not None:
         found |= {*_GENERATING}
@@ -88,7 +89,7 @@ def _operation(route: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
         "summary": operation.summary,
         "operationId": _identifier(route),
         "tags": [operation.tag],
-        "parameters": _parameters(route.path),
+        "parameters": _parameters(route),
         "responses": {"200": _answer(operation, by_type)},
         "security": [] if operation.access is Access.OPEN else [{"bearer": []}, {"header": []}],
     }
@@ -99,6 +100,9 @@ def _operation(route: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
         if operation.example is not None:
             content["example"] = operation.example
         made["requestBody"] = {"required": True, "content": {"application/json": content}}
+    if operation.form is not None:
+        content = {"multipart/form-data": {"schema": operation.form}}
+        made["requestBody"] = {"required": True, "content": content}
     problem = {"application/json": {"schema": by_type[ProblemBody]}}
     for status in statuses(operation):
         made["responses"][str(status)] = {"description": _ERRORS[status], "content": problem}
@@ -134,11 +138,16 @@ def _answer(operation: Operation, by_type: dict[Any, Any]) -> dict[str, Any]:
     }
 
 
-def _parameters(path: str) -> list[dict[str, Any]]:
-    return [
+def _parameters(route: Endpoint) -> list[dict[str, Any]]:
+    in_path = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _PARAMETER.findall(path)
+        for name in _PARAMETER.findall(route.path)
     ]
+    in_query = [
+        {"name": name, "in": "query", "schema": schema}
+        for name, schema in route.operation.query.items()
+    ]
+    return in_path + in_query
 
 
 def _identifier(route: Endpoint) -> str:

@@ -12,6 +12,8 @@ from headrace.server.problems import Answer, HttpError, answer_to
 
 #: Connections beyond the bound on which probes are still answered; any more are closed at once.
 SPARE_CONNECTIONS = 32
+#: Bytes of a file that must arrive in each `read_timeout`; routes that take files count them in the scope.
+MIN_PROGRESS = 64 * 1024
 
 log = logging.getLogger("headrace.access")
 
@@ -138,6 +140,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             return
         if self.flow.read_paused or (is_answering and not cycle.more_body):
             self._await_request()  # it is we who are late: an answer before it is under way
+        elif is_answering and _take_progress(cycle.scope) >= MIN_PROGRESS:
+            self._await_request()  # a large file, and it is coming on
         elif not self._has_begun or (is_answering and cycle.response_started):
             self.transport.close()
         else:
@@ -179,6 +183,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if timer is not None:
                 timer.cancel()
         self._read_timer = self._stall_timer = None
+
+
+def _take_progress(scope: Any) -> int:
+    """Bytes of a file that have come since the last look."""
+    count: int = scope.pop("headrace.progress", 0)
+    return count
 
 
 def _raw(answer: Answer, default_headers: Any) -> bytes:

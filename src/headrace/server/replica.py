@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from functools import partial
+from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.config.server import ServerConfig
@@ -24,6 +25,9 @@ from headrace.server.bodies import BodyBudget
 from headrace.server.keys import KeyRing
 from headrace.server.open_requests import OpenRequests
 from headrace.server.resume import ResumableStreams
+
+if TYPE_CHECKING:
+    from headrace.server.batches.desk import BatchDesk
 
 log = logging.getLogger("headrace.server")
 
@@ -83,7 +87,7 @@ class Replica:
     """Everything behind the routes. Lives on one event loop."""
 
     def __init__(self, config: ServerConfig, clock: Clock, metrics: Metrics) -> None:
-        """Raises ConfigError for API keys that cannot be read."""
+        """Raises ConfigError for API keys or a directory that cannot be read."""
         self.config = config
         self.clock = clock
         self.metrics = metrics
@@ -104,6 +108,7 @@ class Replica:
             linger=config.resume_linger,
             max_streams=config.max_resumable_streams,
         )
+        self.batches = self._open_batches()
         self.bodies = BodyBudget(config.max_buffered_bytes, self.note_rejection)
         self.created = int(clock.wall())
         self._started = clock.monotonic()
@@ -114,6 +119,15 @@ class Replica:
     def note_rejection(self, reason: str) -> None:
         """Count a request that was turned away."""
         self.metrics.add(catalogue.REQUESTS_REJECTED, (reason,))
+
+    def _open_batches(self) -> "BatchDesk | None":
+        directory = self.config.batches.batch_dir
+        if directory is None:
+            return None
+        # Most servers have none, and do not wait for SQLite.
+        from headrace.server.batches import desk
+
+        return desk.BatchDesk(directory, self.config, self.clock, self.admission, self.keys)
 
     # -- models -----------------------------------------------------------------------------------
 
@@ -196,6 +210,8 @@ class Replica:
     async def drain(self, patience: float) -> None:
         """Take nothing new, let what runs finish; after `patience` seconds, end it properly."""
         self.is_draining = True
+        if self.batches is not None:
+            await self.batches.stop()
         if self.admission.num_open:
             log.info("Draining %s, for at most %.0f s", counted(self.admission.num_open), patience)
         if not await self.admission.wait_empty(patience):
@@ -210,6 +226,8 @@ class Replica:
 
     async def close(self) -> None:
         """Stop the engines."""
+        if self.batches is not None:
+            await self.batches.close()
         await asyncio.gather(*(model.client.close() for model in self.models.values()))
         for model in self.models.values():
             if model.grammars is not None:

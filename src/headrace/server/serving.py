@@ -86,6 +86,8 @@ class Serving:
         """From the first connection to the last; the exit code."""
         self._handle_signals()
         await self._model.client.start(process)
+        if self._replica.batches is not None:
+            self._replica.batches.start()
         ready = asyncio.create_task(self._become_ready(sock), name="become ready")
         try:
             await self._http.serve(sockets=[sock])

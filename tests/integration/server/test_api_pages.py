@@ -23,14 +23,16 @@ EXAMPLES = [
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A slow one: what is to be ended must still run."""
+    folder = tmp_path_factory.mktemp("pages")
+    batches = {"batch_dir": str(folder / "batches")}
     with FakeServer(
-        tmp_path_factory.mktemp("pages"), engine={"step": 0.01}, resume_window=1 << 20
+        folder, engine={"step": 0.01}, resume_window=1 << 20, batches=batches
     ) as running:
         yield running
 
 
 @pytest.mark.parametrize(("command", "shown"), EXAMPLES)
-def test_the_example_runs(server, command, shown):
+def test_the_example_runs(server, tmp_path, command, shown):
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     assert "http://127.0.0.1:8000" in command
@@ -38,6 +40,7 @@ def test_the_example_runs(server, command, shown):
         ["bash", "-euc", command.replace("http://127.0.0.1:8000", server.url)],
         capture_output=True,
         text=True,
+        cwd=tmp_path,
         timeout=30,
         check=False,
     )
