@@ -102,7 +102,9 @@ def build_app(replica: Replica) -> App:
         return "other"
 
     if replica.batches is not None:
-        inner = Observed(Problems(routed, error_writer_of), replica.clock, replica.metrics, route_of)
+        inner = Observed(
+            Problems(routed, error_writer_of), replica.clock, replica.metrics, route_of
+        )
         replica.batches.bind(inner, frozenset(route.path for route in routes))
     upload = config.batches.max_file_bytes + FORM_BYTES
     app: App = BodyLimit(routed, config.max_body_bytes, {"/v1/files": upload})
