@@ -1,5 +1,6 @@
 """Bodies that no client should send."""
 
+import copy
 import json
 import random
 from typing import Any
@@ -26,8 +27,8 @@ _NAMES = [
 
 
 def odd_value(rng: random.Random) -> Any:
-    """A value that few fields expect."""
-    return rng.choice(_ODD)
+    """A value that few fields expect, to be kept and changed."""
+    return copy.deepcopy(rng.choice(_ODD))
 
 
 def garbage(rng: random.Random) -> bytes:
@@ -57,6 +58,6 @@ def _put_odd(rng: random.Random, body: dict[str, Any]) -> None:
             break
         place = rng.choice(inner)
     if isinstance(place, dict):
-        place[rng.choice([*_NAMES, *place])] = rng.choice(_ODD)
+        place[rng.choice([*_NAMES, *place])] = odd_value(rng)
     else:
-        place[rng.randrange(len(place))] = rng.choice(_ODD)
+        place[rng.randrange(len(place))] = odd_value(rng)
