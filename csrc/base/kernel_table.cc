@@ -18,6 +18,7 @@ void rope_table(const RopeTableArgs&, OpContext&);
 void rotate_and_store(const RotateAndStoreArgs&, OpContext&);
 void attention(const AttentionArgs&, OpContext&);
 void sample(const SampleArgs&, ThreadPool&, Mapping& scratch);
+void score(const SampleArgs&, ThreadPool&, Mapping& scratch);
 
 const KernelTable kKernels = {
     .embed = embed,
@@ -35,6 +36,7 @@ const KernelTable kKernels = {
     .rotate_and_store = rotate_and_store,
     .attention = attention,
     .sample = sample,
+    .score = score,
 };
 
 }  // namespace headrace::HR_ISA

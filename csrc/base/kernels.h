@@ -171,6 +171,8 @@ struct KernelTable {
   void (*rotate_and_store)(const RotateAndStoreArgs&, OpContext&);
   void (*attention)(const AttentionArgs&, OpContext&);
   void (*sample)(const SampleArgs&, ThreadPool&, Mapping& scratch);
+  // Reports on `token_ids`, which are given; reads of the inputs only logits and num_logprobs.
+  void (*score)(const SampleArgs&, ThreadPool&, Mapping& scratch);
 };
 
 namespace generic {

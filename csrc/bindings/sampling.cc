@@ -94,6 +94,16 @@ void check_outputs(const Outputs& out, size_t rows) {
           "The outputs of a sample batch have one row per row of logits.");
 }
 
+void bind_outputs(const Outputs& out, SampleArgs& args) {
+  args.token_ids = out.token_ids.data();
+  args.is_finite = out.is_finite.data();
+  args.logprobs = out.logprobs.data();
+  args.ranks = out.ranks.data();
+  args.top_ids = out.top_ids.data();
+  args.top_logprobs = out.top_logprobs.data();
+  args.num_top = static_cast<int32_t>(out.top_ids.shape(1));
+}
+
 // A batch and its logits, bound once: contents may change between two draws, lengths not.
 class BoundSample {
  public:
@@ -111,7 +121,7 @@ class BoundSample {
     check_sizes(batch_, rows);
     check_outputs(out_, rows);
     bind_batch();
-    bind_outputs();
+    bind_outputs(out_, args_);
   }
 
   // The caller's object around the outputs.
@@ -169,16 +179,6 @@ class BoundSample {
     args_.bias_values = batch_.bias_values.data();
   }
 
-  void bind_outputs() {
-    args_.token_ids = out_.token_ids.data();
-    args_.is_finite = out_.is_finite.data();
-    args_.logprobs = out_.logprobs.data();
-    args_.ranks = out_.ranks.data();
-    args_.top_ids = out_.top_ids.data();
-    args_.top_logprobs = out_.top_logprobs.data();
-    args_.num_top = static_cast<int32_t>(out_.top_ids.shape(1));
-  }
-
   std::shared_ptr<Device> device_;
   Logits logits_;
   Batch batch_;
@@ -223,6 +223,35 @@ void make_bound_sample(BoundSample* self, std::shared_ptr<Device> device, const 
                          {token_ids, is_finite, logprobs, ranks, top_ids, top_logprobs}, output);
 }
 
+// What `token_ids` had for chances in these rows of logits; fills the other outputs.
+void score(const std::shared_ptr<Device>& device, const Logits& logits,
+           const Array1<int32_t>& num_logprobs, const Out1<int32_t>& token_ids,
+           const Out1<bool>& is_finite, const Out1<float>& logprobs, const Out1<int32_t>& ranks,
+           const Out2<int32_t>& top_ids, const Out2<float>& top_logprobs) {
+  const size_t rows = logits.shape(0);
+  require(logits.shape(1) > 0 && (rows == 0 || logits.stride(1) == 1),
+          "Logits are rows of adjacent numbers.");
+  require(num_logprobs.size() == rows, "num_logprobs has one entry per row.");
+  const Outputs out{token_ids, is_finite, logprobs, ranks, top_ids, top_logprobs};
+  check_outputs(out, rows);
+  const auto num_top = static_cast<int32_t>(top_ids.shape(1));
+  const auto vocab_size = static_cast<int32_t>(logits.shape(1));
+  for (size_t r = 0; r < rows; ++r) {
+    const int32_t id = token_ids.data()[r], wanted = num_logprobs.data()[r];
+    require(id >= 0 && id < vocab_size, "A token is outside the vocabulary.");
+    require(wanted >= 0 && wanted <= num_top, "num_logprobs exceeds the outputs' width.");
+  }
+  SampleArgs args{};
+  args.logits = logits.data();
+  args.logits_stride = logits.stride(0);
+  args.num_rows = static_cast<int32_t>(rows);
+  args.vocab_size = vocab_size;
+  args.num_logprobs = num_logprobs.data();
+  bind_outputs(out, args);
+  const nb::gil_scoped_release release;
+  device->kernels().score(args, device->pool(), device->scratch());
+}
+
 }  // namespace
 
 void bind_sampling(nb::module_& module) {
@@ -231,6 +260,7 @@ void bind_sampling(nb::module_& module) {
       .def_prop_ro("output", &BoundSample::output)
       .def_prop_ro("seconds", &BoundSample::seconds)
       .def("__call__", &BoundSample::draw, nb::arg("allowed").none());
+  module.def("score", &score);
 }
 
 }  // namespace headrace

@@ -141,22 +141,43 @@ static void sample_row(const SampleArgs& args, int r, ThreadPool* pool, const Wo
   if (token >= 0 && wants_logprobs) report(args, r, raw, token, pool, w);
 }
 
-}  // namespace
+static void score_row(const SampleArgs& args, int r, ThreadPool* pool, const Workspace& w) {
+  const int token = args.token_ids[r];
+  clear_row(args, r);
+  args.token_ids[r] = token;
+  const Row raw{args.logits + r * args.logits_stride, args.vocab_size, w.raw_maxima};
+  if (!find_maxima(raw, pool, w.sums)) return;
+  if (raw.values[first_largest(raw)] == -__builtin_inff()) return;
+  args.is_finite[r] = true;
+  report(args, r, raw, token, pool, w);
+}
 
-void sample(const SampleArgs& args, ThreadPool& pool, Mapping& scratch) {
+using RowKernel = void (*)(const SampleArgs&, int, ThreadPool*, const Workspace&);
+
+static void run_rows(const SampleArgs& args, ThreadPool& pool, Mapping& scratch, RowKernel kernel) {
   const size_t stride = workspace_bytes(args.vocab_size);
   const bool is_shared = args.num_rows < pool.num_threads() && args.vocab_size >= kSharedVocabulary;
   const size_t bytes = stride * static_cast<size_t>(is_shared ? 1 : pool.num_threads());
   if (scratch.size() < bytes) scratch = Mapping(bytes);
   if (is_shared) {
     const Workspace w = workspace_at(scratch.data(), args.vocab_size);
-    for (int r = 0; r < args.num_rows; ++r) sample_row(args, r, &pool, w);
+    for (int r = 0; r < args.num_rows; ++r) kernel(args, r, &pool, w);
     return;
   }
   pool.parallel_for(args.num_rows, [&](int64_t r, int thread) {
     const Workspace w = workspace_at(scratch.data() + thread * stride, args.vocab_size);
-    sample_row(args, static_cast<int>(r), nullptr, w);
+    kernel(args, static_cast<int>(r), nullptr, w);
   });
+}
+
+}  // namespace
+
+void sample(const SampleArgs& args, ThreadPool& pool, Mapping& scratch) {
+  run_rows(args, pool, scratch, sample_row);
+}
+
+void score(const SampleArgs& args, ThreadPool& pool, Mapping& scratch) {
+  run_rows(args, pool, scratch, score_row);
 }
 
 }  // namespace headrace::HR_ISA

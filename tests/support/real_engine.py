@@ -29,6 +29,7 @@ class Said:
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish: FinishReason | None = None
     num_cached: int = field(default=0, compare=False)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
 
     def after(self, count: int) -> "Said":
         """What it gave after its first `count` tokens."""
@@ -123,5 +124,6 @@ class RealEngine:
             said = self._said[event.request_id, event.index]
             said.token_ids += event.token_ids
             said.logprobs += event.logprobs
+            said.prompt_logprobs += event.prompt_logprobs
             said.finish = event.finish
             said.num_cached = max(said.num_cached, event.num_cached_tokens)

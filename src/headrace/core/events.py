@@ -63,3 +63,6 @@ class TokenEvent(Struct, frozen=True, array_like=True, omit_defaults=True):
     """Name of a class in `core.errors`, with `error`."""
     vector: bytes | None = None
     """What became of a text that was pooled: float32, little endian. On its only event."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """More of the prompt's, in order from its second token on; each comes once for a request, with
+    whichever of its sequences computed it, and before any token of any of them."""

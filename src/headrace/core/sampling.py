@@ -51,8 +51,8 @@ class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Added to the logits, by token id; each value in [-100, 100]."""
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     """Resolved by the server before the engine sees it; the noise is a hash of (seed, position, id)."""
-    max_tokens: Annotated[int, Meta(ge=1)] = 16
-    """Upper bound of output tokens, `prior_output_ids` counted."""
+    max_tokens: Annotated[int, Meta(ge=0)] = 16
+    """Upper bound of output tokens, `prior_output_ids` counted; with 0 the prompt is computed and no more."""
     min_tokens: Annotated[int, Meta(ge=0)] = 0
     """End-of-sequence and stop tokens are masked until the output has this many tokens."""
     stop: tuple[str, ...] = ()
@@ -66,6 +66,8 @@ class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: Annotated[int, Meta(ge=0, le=MAX_CANDIDATES)] | None = None
     """Report the log-probability of each chosen token and of this many best ones; None reports none.
     They are of the raw distribution: logits before penalties, bias and temperature."""
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
+    """The same for every prompt token but the first. What has none yet is computed, cached or not."""
 
     @property
     def is_greedy(self) -> bool:

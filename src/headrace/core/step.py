@@ -87,6 +87,8 @@ class PlanRow(Struct, frozen=True, array_like=True):
     masks: tuple[int, ...] = ()
     """Which of the plan's `token_masks` bounds each of the `num_draft + 1` draws (grammar); -1 none does.
     Empty: none bounds any. Whoever gives masks knows all tokens before them: such rows do not overlap."""
+    num_scored: int = 0
+    """How many of the row's positions, from its first on, report on the prompt token that follows them."""
 
 
 class PlanText(Struct, frozen=True, array_like=True):
@@ -135,6 +137,8 @@ class RowResult(Struct, frozen=True, array_like=True):
     """The grammar is fulfilled and lets nothing follow the last token."""
     dead_end: str | None = None
     """The grammar lets no token follow, and is not fulfilled: the request's fault, in one sentence."""
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    """`num_scored` of them: of the prompt tokens at positions start + 1, start + 2, …"""
 
 
 class TextResult(Struct, frozen=True, array_like=True):

@@ -27,7 +27,7 @@ from headrace.engine.executor.sizing import GroupCost, Sizing, SizingFacts, no_k
 from headrace.engine.grammar_gate import GrammarGate
 from headrace.engine.memory.hashing import RootKey
 from headrace.engine.memory.ledger import KVLedger
-from headrace.engine.scheduler.scheduler import Scheduler
+from headrace.engine.scheduler.scheduler import MAX_SCORED, Scheduler
 from headrace.engine.scheduler.texts import TextBounds, TextLane
 from headrace.grammar.compiler import Encode, GrammarCompiler
 from headrace.grammar.vocabulary import Vocabulary
@@ -43,6 +43,10 @@ from headrace.modeling.spec import ModelSpec
 from headrace.modeling.weights.checkpoint import Checkpoint, open_checkpoint
 from headrace.modeling.weights.load import LoadedWeights, load_parameters
 from headrace.modeling.weights.sources import SHORT_NAMES, resolve
+
+#: Memory for logits of prompts whose log-probabilities are wanted, and the rows that there are at least.
+_SCORED_BYTES = 32 * 2**20
+_MIN_SCORED = 16
 
 log = logging.getLogger("headrace.engine")
 
@@ -94,7 +98,9 @@ def build_engine(
     pooling = _pooling(config.model, model)
     phases.end()
     ledger = _ledger(config, spec, model, sizing, record_events=record_kv_events)
-    scheduler = Scheduler(config.scheduler, ledger, max_context=sizing.max_context)
+    scheduler = Scheduler(
+        config.scheduler, ledger, max_context=sizing.max_context, max_scored=_max_scored(spec)
+    )
     engine = Engine(
         scheduler,
         executor,
@@ -230,7 +236,7 @@ def _executor(
     kv_cache = backend.create_kv_cache(_layout(config.memory, spec, sizing.num_blocks))
     max_tokens = _max_chunk(scheduler, sizing.max_context) + scheduler.max_num_seqs
     # No draft source yet: every sequence has one output row. With one, it is 1 + MAX_DRAFTS rows.
-    limits = StepLimits(max_tokens, scheduler.max_num_seqs)
+    limits = StepLimits(max_tokens, scheduler.max_num_seqs + _max_scored(spec))
     recorded = Decoder(spec, model.weights).record(backend, limits, kv_cache)
     if recorded.logits is None:
         raise ModelLoadError("The model has no output head.")
@@ -356,6 +362,11 @@ def _layout(memory: MemoryConfig, spec: ModelSpec, num_blocks: tuple[int, ...]) 
         layer_groups=spec.layer_groups(),
         num_blocks=num_blocks,
     )
+
+
+def _max_scored(spec: ModelSpec) -> int:
+    """Prompt tokens of one step that have log-probabilities: each takes a row of logits."""
+    return max(_MIN_SCORED, min(MAX_SCORED, _SCORED_BYTES // (4 * spec.vocab_size)))
 
 
 def _max_chunk(scheduler: SchedulerConfig, max_context: int) -> int:

@@ -129,6 +129,18 @@ class Backend(Protocol):
         """`sample`, to be called again: arrays change in place, not in length, `num_logprobs` never."""
         ...
 
+    def score(
+        self,
+        logits: NDArray[np.float32],
+        token_ids: NDArray[np.int32],
+        num_logprobs: NDArray[np.int32],
+    ) -> SampleOutput:
+        """What `sample` reports of a token, of tokens [R] that are given: those of a prompt.
+
+        `num_logprobs` [R] counts alternatives and is at least 0. No draw is made; logits stay.
+        """
+        ...
+
 
 class Recorder(ShapeChecks):
     """Records one model. Methods check shapes, then call `emit`; a back end implements the rest."""

@@ -203,10 +203,19 @@ class ShapeBackend:
 
     def sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> SampleOutput:
         """Token 0 in every row."""
+        return self.score(logits, np.zeros(len(logits), np.int32), batch.num_logprobs)
+
+    def score(
+        self,
+        logits: NDArray[np.float32],
+        token_ids: NDArray[np.int32],
+        num_logprobs: NDArray[np.int32],
+    ) -> SampleOutput:
+        """Every token is certain."""
         num_rows = len(logits)
-        num_top = max([0, *batch.num_logprobs.tolist()])
+        num_top = max([0, *num_logprobs.tolist()])
         return SampleOutput(
-            token_ids=np.zeros(num_rows, np.int32),
+            token_ids=token_ids,
             is_finite=np.ones(num_rows, np.bool_),
             logprobs=np.zeros(num_rows, np.float32),
             ranks=np.ones(num_rows, np.int32),

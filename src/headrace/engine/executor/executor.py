@@ -83,7 +83,7 @@ class ModelExecutor:
         if inputs is not self._bound:
             self._bound = inputs
             parts = self._parts
-            self._run = parts.program.bind(inputs, parts.logits, outputs.count)
+            self._run = parts.program.bind(inputs, parts.logits, outputs.num_logits)
         built = self._clock.monotonic()
         logits = self._run()
         ran = self._clock.monotonic()

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
 from headrace.core.step import OutputKind, PlanRow, StepPlan
+from headrace.engine.executor.prompt_scores import ScoredRows, scored_rows
 from headrace.engine.executor.slots import SlotTable
 from headrace.kernels.values import StepInputs
 
@@ -22,6 +23,13 @@ class OutputRows:
     output_positions: NDArray[np.int64]
     masks: list[int]
     """Index into the plan's masks, -1 without one; empty when the plan has none."""
+    scored: ScoredRows | None = None
+    """Positions whose logits follow those of the `count` rows."""
+
+    @property
+    def num_logits(self) -> int:
+        """Rows of logits that the step makes."""
+        return self.count if self.scored is None else self.count + len(self.scored.targets)
 
 
 class InputBuilder:
@@ -70,7 +78,7 @@ class InputBuilder:
             output_rows=output_rows,
             adapters=self._adapters_of(slots, query_starts) if has_adapters else None,
         )
-        is_decode = is_single and outputs.count == len(rows) and not has_adapters
+        is_decode = is_single and outputs.num_logits == len(rows) and not has_adapters
         if is_decode:
             self._decode = _Decode(rows, inputs, outputs)
         return inputs, outputs
@@ -189,11 +197,15 @@ def _output_rows(plan: StepPlan) -> tuple[OutputRows, NDArray[np.int32]]:
             token_rows.append(end - 1 - row.num_draft + draft)
         if plan.token_masks:
             masks += row.masks or (-1,) * (row.num_draft + 1)
+    scored = scored_rows(plan)
+    if scored is not None:
+        token_rows += scored.token_rows
     outputs = OutputRows(
         len(slots),
         np.array(slots, np.int32),
         np.array(lengths, np.int32),
         np.array(positions, np.int64),
         masks,
+        scored,
     )
     return outputs, np.array(token_rows, np.int32)

@@ -1,6 +1,7 @@
 """Logits become tokens: one draw per output row, then drafts are accepted by equality."""
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
@@ -8,6 +9,7 @@ from headrace.core.events import TokenLogprobs
 from headrace.core.step import OutputKind, PlanRow, RowResult, StepPlan
 from headrace.engine.executor.inputs import OutputRows
 from headrace.engine.executor.matching import Matchers
+from headrace.engine.executor.prompt_scores import PromptScorer
 from headrace.engine.executor.slots import SlotTable, no_biases
 from headrace.kernels.bound import Draw
 from headrace.kernels.ops import Backend
@@ -29,6 +31,7 @@ class Sampler:
         self._backend = backend
         self._table = table
         self._matchers = Matchers(None) if matchers is None else matchers
+        self._scorer = PromptScorer(backend, table)
         self._history = table.history.data
         self._num_logprobs = table.num_logprobs.data
         self._draw: Draw | None = None
@@ -40,6 +43,16 @@ class Sampler:
         self, plan: StepPlan, outputs: OutputRows, logits: NDArray[np.float32]
     ) -> tuple[RowResult, ...]:
         """Results of all rows of the plan, in order. `logits` [R, V] may be overwritten."""
+        if outputs.scored is not None:
+            # The rows that are drawn from come first.
+            drawn = self._draw_rows(plan, outputs, logits[: outputs.count])
+            scores = self._scorer.run(outputs.scored, logits[outputs.count :])
+            return tuple(map(_with_scores, drawn, scores))
+        return self._draw_rows(plan, outputs, logits)
+
+    def _draw_rows(
+        self, plan: StepPlan, outputs: OutputRows, logits: NDArray[np.float32]
+    ) -> tuple[RowResult, ...]:
         if outputs.count == 0:
             return tuple([RowResult(row.slot) for row in plan.rows])
         draw, table = self._draw, self._table
@@ -129,6 +142,12 @@ class Sampler:
             bias_ids=ids,
             bias_values=values,
         )
+
+
+def _with_scores(row: RowResult, scores: tuple[TokenLogprobs, ...] | None) -> RowResult:
+    if scores is None:
+        return RowResult(row.slot, error=_NOT_FINITE)
+    return replace(row, prompt_logprobs=scores) if scores else row
 
 
 def unpack_masks(masks: tuple[bytes, ...], rows: list[int], vocab_size: int) -> NDArray[np.uint32]:

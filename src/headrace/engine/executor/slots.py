@@ -34,6 +34,7 @@ class SlotTable:
         self.frequency_penalty: NDArray[np.float32] = np.zeros(max_num_seqs, np.float32)
         self.repetition_penalty: NDArray[np.float32] = np.ones(max_num_seqs, np.float32)
         self.num_logprobs: NDArray[np.int32] = np.full(max_num_seqs, -1, np.int32)
+        self.num_prompt_logprobs: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
         self.min_tokens: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
         self.thinking = ThinkingLimits()
         self._biases: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
@@ -107,6 +108,7 @@ class SlotTable:
         self.frequency_penalty[slot] = params.frequency_penalty
         self.repetition_penalty[slot] = params.repetition_penalty
         self.num_logprobs[slot] = -1 if params.logprobs is None else params.logprobs
+        self.num_prompt_logprobs[slot] = params.prompt_logprobs or 0
         self.min_tokens[slot] = params.min_tokens
         self._biases.pop(slot, None)
         if params.logit_bias:

@@ -20,8 +20,10 @@ def judge(
     """Take tokens up to the first that ends the sequence: a stop token, or the `room`-th one.
 
     `is_complete`: nothing may follow the last of them, so it ends there, whatever room is left.
-    `room` is at least 1: a sequence without room has ended before.
+    `room` is 0 only where no output was wanted: a sequence without room has ended before.
     """
+    if room == 0:
+        return Outcome(0, FinishReason.LENGTH, None)
     for count, token_id in enumerate(token_ids, start=1):
         if token_id in stop_ids:
             return Outcome(count, FinishReason.STOP, token_id)

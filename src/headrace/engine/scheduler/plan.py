@@ -47,6 +47,7 @@ class PlanBuilder:
     __slots__ = (
         "num_decode_rows",
         "num_prefill_tokens",
+        "num_scored",
         "num_tokens",
         "planned",
         "rows",
@@ -61,6 +62,7 @@ class PlanBuilder:
         self.writes: list[BlockWrite] = []
         self.num_tokens = 0
         self.num_prefill_tokens = 0
+        self.num_scored = 0
         self.num_decode_rows = 0
 
     def start(self, sequence: Sequence) -> None:
@@ -96,8 +98,12 @@ class PlanBuilder:
         start = sequence.num_planned
         token_ids = sequence.tokens[start : start + num_tokens]
         is_output = start + num_tokens == len(sequence.tokens)
-        self._add(sequence, blocks, num_tokens, token_ids, 0, is_output=is_output)
+        num_scored = num_to_score(sequence, num_tokens)
+        self._add(
+            sequence, blocks, num_tokens, token_ids, 0, is_output=is_output, num_scored=num_scored
+        )
         self.num_prefill_tokens += num_tokens
+        self.num_scored += num_scored
 
     def finish(
         self, step_id: int, now: float, copies: list[BlockCopy], ended_slots: tuple[int, ...]
@@ -130,6 +136,7 @@ class PlanBuilder:
         num_draft: int,
         *,
         is_output: bool,
+        num_scored: int = 0,
     ) -> None:
         start = sequence.num_planned
         slot = sequence.slot
@@ -151,6 +158,7 @@ class PlanBuilder:
                 OutputKind.SAMPLE if is_output else OutputKind.NONE,
                 num_draft,
                 first_output,
+                num_scored=num_scored,
             )
         )
         self.planned.append(
@@ -159,3 +167,11 @@ class PlanBuilder:
         sequence.num_planned = start + num_tokens
         sequence.num_in_flight += 1
         self.num_tokens += num_tokens
+
+
+def num_to_score(sequence: Sequence, num_tokens: int) -> int:
+    """How many of its next `num_tokens` positions report on the prompt."""
+    group = sequence.group
+    if not group.is_scoring:
+        return 0
+    return max(0, min(sequence.num_planned + num_tokens, group.max_scored) - sequence.num_planned)

@@ -22,7 +22,7 @@ from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.admission import AdmissionPolicy, admission_margin
 from headrace.engine.scheduler.budget import StepCost, observe, prefill_cap, step_target
 from headrace.engine.scheduler.drafts import MAX_DRAFTS, DraftSource
-from headrace.engine.scheduler.plan import Flight, PlanBuilder
+from headrace.engine.scheduler.plan import Flight, PlanBuilder, num_to_score
 from headrace.engine.scheduler.preemption import choose_victim
 from headrace.engine.scheduler.queue import WaitingQueue
 from headrace.engine.scheduler.roster import Roster
@@ -30,15 +30,16 @@ from headrace.engine.scheduler.sequence import Sequence
 from headrace.engine.scheduler.totals import Totals
 from headrace.engine.scheduler.trials import Trials
 
-#: Waiting sequences that may be passed over because blocks of theirs are being loaded. Bounded, so that
-#: a step's planning time is; a sequence that waits for capacity is never passed over.
+#: Waiting sequences that may be passed over because blocks of theirs are being loaded, or because a step
+#: scores no more prompts. Bounded, so that a step's planning time is; a sequence that waits for capacity is
+#: never passed over.
 _MAX_LOOK_PAST = 8
 
 
 class _Verdict(Enum):
     STARTED = "started"
     NO_ROOM = "no room"
-    LOADING = "loading"
+    LATER = "later"
 
 
 class Planner:
@@ -53,7 +54,11 @@ class Planner:
         draft_source: DraftSource | None,
         totals: Totals,
         trials: Trials,
+        *,
+        max_scored: int,
     ) -> None:
+        """`max_scored` bounds the positions of one step that report on prompts."""
+        self._max_scored = max_scored
         self.cost = StepCost()
         self._config = config
         self._roster = roster
@@ -151,7 +156,9 @@ class Planner:
                 count = self._prefill_share(builder, sequence.num_remaining)
                 if count == 0:
                     return
-                self._prefill(builder, sequence, count)
+                count = self._scorable(builder, sequence, count)
+                if count:
+                    self._prefill(builder, sequence, count)
 
     def _propose(self, sequence: Sequence, spare: int) -> list[int] | None:
         limit = min(MAX_DRAFTS, spare, sequence.group.max_total - sequence.num_known - 1)
@@ -202,6 +209,12 @@ class Planner:
         cap = prefill_cap(self.cost, target, num_decode, config.max_num_batched_tokens)
         return max(0, min(num_remaining, left, cap - builder.num_prefill_tokens))
 
+    def _scorable(self, builder: PlanBuilder, sequence: Sequence, count: int) -> int:
+        """As many of the next `count` tokens as this step can report on; each needs a row of logits."""
+        wanted = num_to_score(sequence, count)
+        room = self._max_scored - builder.num_scored
+        return count if wanted <= room else room
+
     def _prefill(self, builder: PlanBuilder, sequence: Sequence, count: int) -> bool:
         """Plan up to `count` tokens; False when memory is short for even one."""
         blocks = sequence.blocks
@@ -246,19 +259,25 @@ class Planner:
             verdict = self._try_start(sequence, builder, now)
             if verdict is _Verdict.NO_ROOM:
                 return
-            num_passed += verdict is _Verdict.LOADING
+            num_passed += verdict is _Verdict.LATER
             if num_passed > _MAX_LOOK_PAST:
                 return
 
     def _try_start(self, sequence: Sequence, builder: PlanBuilder, now: float) -> _Verdict:
         if sequence.refused_at == self._ledger.num_releases:
             return _Verdict.NO_ROOM  # nothing came back since it last did not fit
+        if sequence.group.is_scoring and builder.num_scored >= self._max_scored:
+            return _Verdict.LATER
         margin = self._margin if self._roster.running else 0
         blocks = self._fork(sequence, margin)
         if blocks is None:
-            match = self._ledger.match(sequence.chain, sequence.tokens)
+            tokens = sequence.tokens
+            if sequence.group.is_scoring:
+                # A position from the cache has no logits: what is still to be reported on is computed.
+                tokens = tokens[: sequence.group.num_scored + 1]
+            match = self._ledger.match(sequence.chain, tokens)
             if match.is_pending:
-                return _Verdict.LOADING
+                return _Verdict.LATER
             if not self._ledger.can_reserve(match, len(sequence.tokens), margin):
                 sequence.refused_at = self._ledger.num_releases
                 return _Verdict.NO_ROOM
@@ -271,6 +290,7 @@ class Planner:
         sequence.refused_at = -1
         self._roster.start(sequence, blocks, now)
         share = self._prefill_share(builder, sequence.num_remaining)
+        share = self._scorable(builder, sequence, share)
         if not self._prefill(builder, sequence, share):
             self._preempt(sequence, now)
             return _Verdict.NO_ROOM

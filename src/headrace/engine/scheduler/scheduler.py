@@ -39,11 +39,14 @@ from headrace.engine.scheduler.intake import finished_before, refusal
 from headrace.engine.scheduler.outcome import judge
 from headrace.engine.scheduler.plan import Flight, PlannedRow
 from headrace.engine.scheduler.planner import Planner
-from headrace.engine.scheduler.reports import event_of, refused_event, time_out
+from headrace.engine.scheduler.reports import event_of, refused_event, scored_event, time_out
 from headrace.engine.scheduler.roster import Roster
 from headrace.engine.scheduler.sequence import Sequence, SequenceGroup
 from headrace.engine.scheduler.totals import Totals
 from headrace.engine.scheduler.trials import Trials
+
+#: Prompt tokens of one step with log-probabilities, where memory sets no other bound.
+MAX_SCORED = 128
 
 
 class Scheduler:
@@ -56,7 +59,9 @@ class Scheduler:
         *,
         max_context: int,
         draft_source: DraftSource | None = None,
+        max_scored: int = MAX_SCORED,
     ) -> None:
+        """`max_scored` bounds the prompt tokens of one step that have log-probabilities."""
         # A slot that no token of the budget is left for would starve: decode rows always fit a step.
         max_running = min(config.max_num_seqs, config.max_num_batched_tokens)
         self.totals = Totals()
@@ -70,7 +75,14 @@ class Scheduler:
         self._drafts = draft_source
         self._trials = Trials()
         self._planner = Planner(
-            config, self._roster, ledger, self._policy, draft_source, self.totals, self._trials
+            config,
+            self._roster,
+            ledger,
+            self._policy,
+            draft_source,
+            self.totals,
+            self._trials,
+            max_scored=max_scored,
         )
         self._deadlines = Deadlines()
         self._flights: deque[Flight] = deque()
@@ -171,9 +183,13 @@ class Scheduler:
         for planned, row in zip(flight.rows, result.rows, strict=True):
             if planned.sequence.life == planned.life:
                 if planned.sequence.group.beams is not None:
+                    if row.prompt_logprobs:
+                        events.append(scored_event(planned, row, None))
                     events += self._settle_beam(planned, row, now)
                     continue
                 event = self._settle(planned, row, now)
+                if row.prompt_logprobs:
+                    event = scored_event(planned, row, event)
                 if event is not None:
                     events.append(event)
         # With several plans in flight a step begins when the one before it is done.
@@ -263,6 +279,8 @@ class Scheduler:
         sequence.num_pending -= 1
         sequence.is_suspect = False
         room = sequence.group.max_total - len(sequence.tokens)
+        if sequence.group.request.params.max_tokens == 0:
+            room = 0
         kept, finish, stop_id = judge(
             row.token_ids, sequence.group.stop_ids, room, is_complete=row.is_complete
         )

@@ -190,9 +190,11 @@ class SequenceGroup:
         "has_window",
         "is_prompt_computed",
         "mask_ids",
+        "max_scored",
         "max_total",
         "num_live",
         "num_prompt",
+        "num_scored",
         "num_shared",
         "prompt_ids",
         "queued_at",
@@ -213,8 +215,13 @@ class SequenceGroup:
         self.num_prompt = len(self.prompt_ids)
         self.num_shared = self.num_prompt + len(request.prior_output_ids)
         """Tokens that all its sequences begin with."""
-        self.max_total = min(self.num_prompt + params.max_tokens, room)
+        # Without output the logits of the last prompt token are made all the same, and not used.
+        self.max_total = min(self.num_prompt + max(1, params.max_tokens), room)
         """A sequence with this many tokens has ended."""
+        self.max_scored = self.num_prompt - 1 if params.prompt_logprobs is not None else 0
+        """Positions that report on the prompt token behind them."""
+        self.num_scored = 0
+        """Of those, the first ones, that have done so."""
         eos = () if params.ignore_eos else request.eos_token_ids
         self.stop_ids = frozenset((*eos, *params.stop_token_ids))
         self.mask_ids = (
@@ -237,6 +244,11 @@ class SequenceGroup:
         self.num_live = request.num_sequences
         self.beams: BeamGroup | None = None
         """The search that decides what its sequences say; None: each is an output."""
+
+    @property
+    def is_scoring(self) -> bool:
+        """Some of the prompt's log-probabilities are still to come."""
+        return self.num_scored < self.max_scored
 
     def live(self) -> list[Sequence]:
         """Sequences that have not ended, by index."""

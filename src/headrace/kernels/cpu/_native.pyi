@@ -161,3 +161,16 @@ class BoundSample:
     def seconds(self) -> float:
         """What the kernel took in the last call, for measurements."""
     def __call__(self, allowed: NDArray[np.uint32] | None, /) -> list[int]: ...
+
+def score(
+    device: Device,
+    logits: NDArray[np.float32],
+    num_logprobs: NDArray[np.int32],
+    token_ids: NDArray[np.int32],
+    is_finite: NDArray[np.bool_],
+    logprobs: NDArray[np.float32],
+    ranks: NDArray[np.int32],
+    top_ids: NDArray[np.int32],
+    top_logprobs: NDArray[np.float32],
+    /,
+) -> None: ...

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
 from headrace.kernels.cpu import _native
-from headrace.kernels.cpu.sample import bind_sample
+from headrace.kernels.cpu.sample import bind_sample, score
 from headrace.kernels.formats import LowRank, PackedWeight, WeightFormat
 from headrace.kernels.ops import KVCache, Recorder
 from headrace.kernels.values import (
@@ -246,3 +246,12 @@ class CpuBackend:
     def bind_sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> _native.BoundSample:
         """`sample` of these logits; rows must be contiguous. Values are checked at each draw."""
         return bind_sample(self._device, logits, batch)
+
+    def score(
+        self,
+        logits: NDArray[np.float32],
+        token_ids: NDArray[np.int32],
+        num_logprobs: NDArray[np.int32],
+    ) -> SampleOutput:
+        """Log-probabilities of given tokens; see `reference/sampling.py`. Rows must be contiguous."""
+        return score(self._device, logits, token_ids, num_logprobs)

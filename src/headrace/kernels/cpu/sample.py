@@ -42,6 +42,29 @@ def bind_sample(
     )
 
 
+def score(
+    device: _native.Device,
+    logits: NDArray[np.float32],
+    token_ids: NDArray[np.int32],
+    num_logprobs: NDArray[np.int32],
+) -> SampleOutput:
+    """`Backend.score`. Rows of `logits` must be contiguous."""
+    output = _allocate(len(logits), max(0, int(num_logprobs.max(initial=0))))
+    output.token_ids[:] = token_ids
+    _native.score(
+        device,
+        logits,
+        num_logprobs,
+        output.token_ids,
+        output.is_finite,
+        output.logprobs,
+        output.ranks,
+        output.top_ids,
+        output.top_logprobs,
+    )
+    return output
+
+
 def _allocate(num_rows: int, num_top: int) -> SampleOutput:
     return SampleOutput(
         token_ids=np.empty(num_rows, dtype=np.int32),

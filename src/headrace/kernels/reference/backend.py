@@ -155,3 +155,12 @@ class ReferenceBackend:
     def bind_sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> Draw:
         """`sample` with other masks each time."""
         return SampleAgain(sampling.sample, logits, batch)
+
+    def score(
+        self,
+        logits: NDArray[np.float32],
+        token_ids: NDArray[np.int32],
+        num_logprobs: NDArray[np.int32],
+    ) -> SampleOutput:
+        """Log-probabilities of given tokens."""
+        return sampling.score(logits, token_ids, num_logprobs)

@@ -42,15 +42,7 @@ class Truncation:
 def sample(logits: Float32, batch: SampleBatch) -> SampleOutput:
     """Draw one token per row of logits [R, V]."""
     num_rows = len(logits)
-    num_top = max([0, *batch.num_logprobs.tolist()])
-    output = SampleOutput(
-        token_ids=np.full(num_rows, -1, np.int32),
-        is_finite=np.zeros(num_rows, np.bool_),
-        logprobs=np.full(num_rows, np.nan, np.float32),
-        ranks=np.zeros(num_rows, np.int32),
-        top_ids=np.full((num_rows, num_top), -1, np.int32),
-        top_logprobs=np.full((num_rows, num_top), -np.inf, np.float32),
-    )
+    output = empty_output(num_rows, batch.num_logprobs)
     for row in range(num_rows):
         token = sample_row(logits[row], batch, row)
         output.token_ids[row] = token
@@ -58,6 +50,32 @@ def sample(logits: Float32, batch: SampleBatch) -> SampleOutput:
         if token >= 0 and batch.num_logprobs[row] >= 0:
             report_logprobs(logits[row], token, int(batch.num_logprobs[row]), row, output)
     return output
+
+
+def score(
+    logits: Float32, token_ids: NDArray[np.int32], num_logprobs: NDArray[np.int32]
+) -> SampleOutput:
+    """What is reported of given tokens, one per row of logits [R, V]."""
+    output = empty_output(len(logits), num_logprobs)
+    output.token_ids[:] = token_ids
+    for row, token in enumerate(token_ids.tolist()):
+        if is_usable(logits[row]) and np.isfinite(logits[row]).any():
+            output.is_finite[row] = True
+            report_logprobs(logits[row], token, int(num_logprobs[row]), row, output)
+    return output
+
+
+def empty_output(num_rows: int, num_logprobs: NDArray[np.int32]) -> SampleOutput:
+    """Nothing drawn, nothing reported."""
+    num_top = max([0, *num_logprobs.tolist()])
+    return SampleOutput(
+        token_ids=np.full(num_rows, -1, np.int32),
+        is_finite=np.zeros(num_rows, np.bool_),
+        logprobs=np.full(num_rows, np.nan, np.float32),
+        ranks=np.zeros(num_rows, np.int32),
+        top_ids=np.full((num_rows, num_top), -1, np.int32),
+        top_logprobs=np.full((num_rows, num_top), -np.inf, np.float32),
+    )
 
 
 def sample_row(logits: Float32, batch: SampleBatch, row: int) -> int:
