@@ -14,6 +14,7 @@ from headrace.api.decode import convert
 from headrace.api.unsupported import refuse_unsupported
 from headrace.completion.choice import TextOptions
 from headrace.completion.delta import Delta
+from headrace.completion.options import text_options
 from headrace.completion.respond import Responder
 from headrace.config.engine import EngineConfig
 from headrace.config.load import build as build_config
@@ -151,14 +152,14 @@ class LLM:
         self, prompt: str | list[int], params: Mapping[str, Any]
     ) -> tuple[Request, TextOptions]:
         wire = _wire(CompletionRequest, {"prompt": prompt, **params})
-        options = _options(wire, stands_alone=False)
+        options = text_options(wire, stands_alone=False)
         return self._preparer.completion(wire, self._arrival())[0], options
 
     def _chat(self, messages: Any, params: Mapping[str, Any]) -> tuple[Request, TextOptions]:
         wire = _wire(ChatRequest, {"messages": list(messages), **params})
         request = self._preparer.chat(wire, self._arrival())
         stands_alone = not (wire.continue_final_message or request.grammar)
-        return request, _options(wire, stands_alone=stands_alone)
+        return request, text_options(wire, stands_alone=stands_alone)
 
     def _arrival(self) -> Arrival:
         # Whoever runs the engine in its own process may continue answers and choose salts.
@@ -243,14 +244,6 @@ def _wire(kind: type[WireRequest], values: dict[str, Any]) -> WireRequest:
     wire = convert(values, kind)
     refuse_unsupported(wire)
     return wire
-
-
-def _options(wire: ChatRequest | CompletionRequest, *, stands_alone: bool) -> TextOptions:
-    return TextOptions(
-        strips_space=stands_alone,
-        include_stop=bool(wire.include_stop_str_in_output),
-        skip_special=wire.skip_special_tokens is not False,
-    )
 
 
 def _ignore(phase: str) -> None:

@@ -104,9 +104,7 @@ def test_preemption_changes_nothing(model: Path, alone: Said, prefix_cache: bool
         for number in range(14):
             engine.step()
             urgent = list(range(number, number + 14))
-            engine.add(
-                make_request(f"u{number}", urgent, max_tokens=40, seed=number, priority=-1)
-            )
+            engine.add(make_request(f"u{number}", urgent, max_tokens=40, seed=number, priority=-1))
         found = engine.finish()
         assert engine.stats.preemptions
         assert found["scored", 0] == alone

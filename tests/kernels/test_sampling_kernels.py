@@ -298,3 +298,42 @@ def test_a_bound_draw_reads_its_arrays_anew_and_takes_other_masks(isa):
     batch.slots[0] = 9
     with pytest.raises(KernelError, match="history"):
         bound(None)
+
+
+@isas
+@pytest.mark.parametrize("vocab_size", [1, 7, 1000, 70_000])
+def test_given_tokens_are_reported_as_drawn_ones_are(isa, vocab_size):
+    logits = logits_of(9, vocab_size)
+    backend = cpu(isa, 2)
+    wanted = np.array([0, 1, 5, 20, 0, 3, 3, 3, 2], np.int32)
+    rows = [{"num_logprobs": count, "seeds": r} for r, count in enumerate(wanted.tolist())]
+    drawn = draw(backend, logits, sample_batch(rows))
+    before = logits.copy()
+    scored = backend.score(logits, drawn.token_ids, wanted)
+    np.testing.assert_array_equal(logits, before)
+    for name in ("token_ids", "is_finite", "logprobs", "ranks", "top_ids", "top_logprobs"):
+        np.testing.assert_array_equal(getattr(scored, name), getattr(drawn, name))
+    tokens = (np.arange(9, dtype=np.int32) * 37) % vocab_size
+    scored, expected = (
+        backend.score(logits, tokens, wanted),
+        reference().score(logits, tokens, wanted),
+    )
+    np.testing.assert_array_equal(scored.ranks, expected.ranks)
+    np.testing.assert_array_equal(scored.top_ids, expected.top_ids)
+    np.testing.assert_allclose(scored.logprobs, expected.logprobs, rtol=1e-6, atol=1e-5)
+
+
+@isas
+def test_rows_that_tell_nothing_of_a_token_are_marked(isa):
+    logits = logits_of(4, 100)
+    logits[1, 50] = np.nan
+    logits[2] = -np.inf
+    logits[3, 7] = -np.inf
+    tokens, wanted = np.full(4, 7, np.int32), np.zeros(4, np.int32)
+    for backend in (cpu(isa), reference()):
+        scored = backend.score(logits, tokens, wanted)
+        assert scored.is_finite.tolist() == [True, False, False, True]
+        assert scored.logprobs[3] == -np.inf
+    for bad in (-1, 100):
+        with pytest.raises(KernelError, match="vocabulary"):
+            cpu(isa).score(logits, np.full(4, bad, np.int32), wanted)

@@ -45,7 +45,7 @@ def arrivals(draw, max_size: int = 10) -> list[Arrival]:
         request = make_request(
             f"r{number}",
             prompt,
-            max_tokens=draw(st.integers(1, 16)),
+            max_tokens=draw(st.integers(0, 16)),
             seed=draw(st.integers(0, 3)),
             eos=EOS,
             n=n,
@@ -54,6 +54,7 @@ def arrivals(draw, max_size: int = 10) -> list[Arrival]:
             min_tokens=draw(st.sampled_from([0, 0, 4])),
             ignore_eos=draw(st.booleans()),
             cache_salt=draw(st.sampled_from([b"", b"", b"tenant"])),
+            prompt_logprobs=draw(st.sampled_from([None, None, 0, 2])),
         )
         cancel = draw(st.none() | st.none() | st.integers(0, 8))
         found.append(

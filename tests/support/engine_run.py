@@ -106,6 +106,8 @@ class EngineRun:
             max_uncommitted_plans=config.max_uncommitted_plans,
         )
         self.outputs: dict[tuple[str, int], Output] = {}
+        self.scores: dict[str, list[int]] = {}
+        """Prompt tokens that were reported on, by request."""
         self.requests: dict[str, Request] = {}
 
     def add(self, request: Request) -> None:
@@ -175,6 +177,10 @@ class EngineRun:
     def check_tokens(self) -> None:
         """Every sequence gave its reference tokens: all of them, or a beginning if it was cut short."""
         for (request_id, index), output in self.outputs.items():
+            request = self.requests[request_id]
+            if request.params.prompt_logprobs is not None and output.token_ids:
+                prompt = [i for s in request.prompt for i in s.token_ids]
+                assert self.scores.get(request_id, []) == prompt[1:]
             expected = self.reference(request_id, index)
             if output.finish in (FinishReason.STOP, FinishReason.LENGTH):
                 assert output.token_ids == expected
@@ -185,6 +191,11 @@ class EngineRun:
         for event in events:
             output = self.outputs[event.request_id, event.index]
             assert output.finish is None, "an event after the end"
+            if event.prompt_logprobs:
+                told = self.scores.setdefault(event.request_id, [])
+                for entry in event.prompt_logprobs:
+                    assert entry.logprob == -(len(told) + 1) / 64, "out of order"
+                    told.append(entry.token_id)
             output.token_ids += event.token_ids
             output.finish = event.finish
             output.events.append(event)

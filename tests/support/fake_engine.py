@@ -68,6 +68,15 @@ def token_at(request: Request, index: int, position: int) -> int:
     return 97 + (sum(prompt) + request.params.seed + index + position) % 26
 
 
+def _prompt_logprobs(request: Request) -> tuple[TokenLogprobs, ...]:
+    count = request.params.prompt_logprobs
+    if count is None:
+        return ()
+    top = tuple((token, -1.0 - token) for token in range(count))
+    prompt = [token for s in request.prompt if isinstance(s, TokenSegment) for token in s.token_ids]
+    return tuple(TokenLogprobs(token, -2.5, 7, top) for token in prompt[1:])
+
+
 class FakeEngine:
     """Behaves like engine.engine.Engine: every running sequence gets one token a step."""
 
@@ -165,6 +174,9 @@ class FakeEngine:
     def _advance(self, sequence: _Sequence) -> list[TokenEvent]:
         request = sequence.request
         position = len(sequence.output)
+        told = () if position or sequence.index else _prompt_logprobs(request)
+        if request.params.max_tokens == 0:
+            return [structs.replace(self._end(sequence, FinishReason.LENGTH), prompt_logprobs=told)]
         is_eos = self.options.tokens and position + 1 >= self.options.tokens
         token = EOS_ID if is_eos else self._next(request, sequence.index, position)
         if request.params.thinking is not None:
@@ -193,6 +205,7 @@ class FakeEngine:
                 finish=finish,
                 stop_token_id=token if finish is FinishReason.STOP else None,
                 times=self._times(sequence) if is_first or finish else None,
+                prompt_logprobs=told,
             )
         ]
 

@@ -115,6 +115,7 @@ class _Slot:
     mask_ids: tuple[int, ...]
     seed: int
     tables: list[list[int]]
+    tokens: list[int]
     last_sampled: int | None = None
     num_computed: int = 0
 
@@ -218,7 +219,11 @@ class FakeExecutor:
         if start.slot in self._slots:
             raise PlanError(f"slot {start.slot} is started while it is in use")
         self._slots[start.slot] = _Slot(
-            start.params, start.mask_token_ids, start.seed, [[] for _ in self.windows]
+            start.params,
+            start.mask_token_ids,
+            start.seed,
+            [[] for _ in self.windows],
+            start.token_ids,
         )
 
     def _check(self, plan: StepPlan) -> None:
@@ -251,12 +256,14 @@ class FakeExecutor:
         if error is not None:
             slot.last_sampled = -1
             return RowResult(row.slot, error=error)
+        scores = self._scores(slot, row)
         if row.output is OutputKind.NONE:
-            return RowResult(row.slot)
+            return RowResult(row.slot, prompt_logprobs=scores)
         sampled = self._sample(slot, row, token_ids, kvs)
         slot.last_sampled = sampled[-1]
         first = row.num_tokens - 1 - row.num_draft
-        return RowResult(row.slot, tuple(sampled), self._logprobs(slot, sampled, kvs[first:]))
+        logprobs = self._logprobs(slot, sampled, kvs[first:])
+        return RowResult(row.slot, tuple(sampled), logprobs, prompt_logprobs=scores)
 
     # ---- the arithmetic ------------------------------------------------------------------------
 
@@ -315,6 +322,14 @@ class FakeExecutor:
             TokenLogprobs(token, -0.5, 1, tuple(continuations(kv, self.vocab_size)[:count]))
             for token, kv in zip(sampled, kvs, strict=False)
         )
+
+    def _scores(self, slot: _Slot, row: PlanRow) -> tuple[TokenLogprobs, ...]:
+        """As `_logprobs`, of the prompt's tokens; the position is in the number."""
+        if row.num_scored > row.num_tokens:
+            raise PlanError(f"slot {row.slot} scores {row.num_scored} of {row.num_tokens} tokens")
+        top = tuple((i, -1.0 - i) for i in range(slot.params.prompt_logprobs or 0))
+        positions = range(row.start + 1, row.start + 1 + row.num_scored)
+        return tuple(TokenLogprobs(slot.tokens[p], -p / 64, 1, top) for p in positions)
 
     def _slot(self, index: int) -> _Slot:
         if index not in self._slots:

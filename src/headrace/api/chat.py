@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from headrace.api.fields import GenerationFields
+from headrace.api.prompts import PromptLogprobs
 from headrace.api.usage import Usage
 
 MAX_MESSAGES = 4096
@@ -120,6 +121,7 @@ class ChatRequest(GenerationFields, frozen=True, kw_only=True):
     web_search_options: Any = None
     documents: Any = None
     echo: Any = None
+    best_of: Any = None
 
 
 class TopLogprob(Struct, frozen=True):
@@ -181,6 +183,8 @@ class ChatChoice(Struct, frozen=True, kw_only=True):
     finish_reason: str
     stop_reason: int | str | UnsetType | None = UNSET
     """The stop string or token id that ended it (vLLM); absent when none did."""
+    token_ids: list[int] | UnsetType = UNSET
+    """With `return_token_ids`."""
 
 
 class ChatCompletion(Struct, frozen=True, kw_only=True):
@@ -193,6 +197,9 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     choices: list[ChatChoice]
     usage: Usage
     system_fingerprint: str | None = None
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    """With `return_token_ids`."""
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class FunctionDelta(Struct, frozen=True, kw_only=True):
@@ -230,6 +237,7 @@ class ChunkChoice(Struct, frozen=True, kw_only=True):
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: int | str | UnsetType | None = UNSET
+    token_ids: list[int] | UnsetType = UNSET
 
 
 class ChatChunk(Struct, frozen=True, kw_only=True):
@@ -243,3 +251,5 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     choices: list[ChunkChoice]
     usage: Usage | UnsetType | None = UNSET
     """Null on every chunk but the last when the client asked for usage, else absent."""
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    """With `return_token_ids`, on the first chunk of each choice."""

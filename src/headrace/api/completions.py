@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from headrace.api.fields import GenerationFields, TokenId
+from headrace.api.prompts import PromptLogprobs
 from headrace.api.usage import Usage
 from headrace.core.errors import BadRequestError
 
@@ -19,7 +20,12 @@ class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
 
     prompt: str | list[str | TokenId | list[TokenId]]
     """Text, token ids, or a list of either."""
+    max_tokens: Annotated[int, Meta(ge=0, lt=2**31)] | None = None
+    """0 computes the prompt and makes nothing: for `echo` with `logprobs`, or to fill the cache."""
+    best_of: Annotated[int, Meta(ge=1)] | None = None
+    """Make so many answers and give the `n` whose tokens have the largest mean log-probability."""
     echo: bool | None = None
+    """The prompt in front of each answer; with `logprobs`, the prompt's too."""
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     add_special_tokens: bool | None = None
     """Put the tokenizer's own marks (such as a beginning-of-sequence token) around text; default yes."""
@@ -68,6 +74,7 @@ class CompletionLogprobs(Struct, frozen=True, kw_only=True):
     tokens: list[str]
     token_logprobs: list[float | None]
     top_logprobs: list[dict[str, float] | None]
+    """Null, as above, for the first token of a prompt."""
     text_offset: list[int]
     """Characters of the choice's text before each token."""
 
@@ -82,6 +89,10 @@ class CompletionChoice(Struct, frozen=True, kw_only=True):
     finish_reason: str | None = None
     stop_reason: int | str | UnsetType | None = UNSET
     """The stop string or token id that ended it (vLLM); absent when none did."""
+    token_ids: list[int] | UnsetType = UNSET
+    """With `return_token_ids`, and the next too; in a stream that on the first chunk only."""
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
 class Completion(Struct, frozen=True, kw_only=True):

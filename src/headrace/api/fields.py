@@ -69,7 +69,7 @@ class GenerationFields(Struct, frozen=True, kw_only=True):
     """Ignored: ids are the server's, the header `x-request-id` names the request."""
 
     cache_salt: Annotated[str, Meta(max_length=256)] | None = None
-    """Separates prefix caches; trusted peers only."""
+    """Separates prefix caches: what was cached under another salt is not found."""
     prior_output_ids: list[TokenId] | None = None
     """Output that an earlier replica already made, to be continued; trusted peers only."""
 
@@ -92,11 +92,17 @@ class GenerationFields(Struct, frozen=True, kw_only=True):
     ebnf: Any = None
     structural_tag: Any = None
 
+    prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    """Report the prompt's log-probabilities, with this many alternatives (vLLM); not in streams."""
+    return_token_ids: bool | None = None
+    """Token ids of prompt and answer beside their text (vLLM)."""
+    truncate_prompt_tokens: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
+    """Keep the prompt's last tokens, so many; -1 as many as fit (vLLM)."""
+    timeout: Annotated[float, Meta(gt=0.0, le=1e9)] | None = None
+    """Seconds after which the answer ends where it is: `stop_reason` is then `timeout`."""
+
     # Known to other servers, refused here unless harmless: see `api.unsupported`.
-    prompt_logprobs: Any = None
-    best_of: Any = None
     logits_processors: Any = None
     allowed_token_ids: Any = None
     bad_words: Any = None
-    truncate_prompt_tokens: Any = None
     spaces_between_special_tokens: Any = None

@@ -25,11 +25,9 @@ def _is_one(value: Any) -> bool:
 
 #: Field → values that ask for nothing. Anything else is a 400.
 _COMMON: dict[str, Harmless] = {
-    "prompt_logprobs": lambda value: value is None,
     "logits_processors": _falsy,
     "allowed_token_ids": _falsy,
     "bad_words": _falsy,
-    "truncate_prompt_tokens": lambda value: value is None,
     "spaces_between_special_tokens": lambda value: isinstance(value, bool),
 }
 _CHAT: dict[str, Harmless] = {
@@ -42,7 +40,6 @@ _CHAT: dict[str, Harmless] = {
     "echo": _falsy,
 }
 _COMPLETION: dict[str, Harmless] = {
-    "echo": _falsy,
     "suffix": _falsy,
     "prompt_embeds": _falsy,
 }
@@ -56,7 +53,6 @@ def refuse_unsupported(request: GenerationFields) -> None:
         _check_parts(request)
     if isinstance(request, CompletionRequest):
         _check(request, _COMPLETION)
-        _check_best_of(request)
 
 
 def _check(request: GenerationFields, table: dict[str, Harmless]) -> None:
@@ -83,12 +79,3 @@ def _check_parts(request: ChatRequest) -> None:
                     param=param,
                     code="unsupported_content",
                 )
-
-
-def _check_best_of(request: CompletionRequest) -> None:
-    if request.best_of is not None and request.best_of != (request.n or 1):
-        raise BadRequestError(
-            "'best_of' is not supported by this server unless it equals 'n'.",
-            param="best_of",
-            code="unsupported_parameter",
-        )

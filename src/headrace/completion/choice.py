@@ -32,6 +32,12 @@ class TextOptions(Struct, frozen=True, kw_only=True):
     """Special tokens are left out of the text."""
     strips_space: bool = False
     """Drop one space at the start: for answers that stand alone, where the tokenizer adds one."""
+    tells_prompt: bool = False
+    """The first delta of each choice has a report of the prompt."""
+    echoes: bool = False
+    """The prompt's text stands before the choice's: offsets count from its beginning."""
+    num_best: int = 0
+    """Only so many choices are given, those of the best tokens; 0 gives all."""
     reading: Reading = Reading()
     """What is looked for in the text beside stop strings."""
 
@@ -57,7 +63,9 @@ class Choice:
         tokenizer: Tokenizer,
         options: TextOptions,
         stops: StopStrings,
+        first_offset: int = 0,
     ) -> None:
+        """`first_offset`: characters before its text, for text offsets."""
         strips = options.strips_space and tokenizer.facts.strips_space
         reading = options.reading
         self.index = index
@@ -72,7 +80,7 @@ class Choice:
         self._min_tokens = request.params.min_tokens
         self._wants_logprobs = request.params.logprobs is not None
         self._stop_token_ids = frozenset(request.params.stop_token_ids)
-        self._length = 0
+        self._length = first_offset
         self._num_calls = 0
         self._held = _Held()
         self._prior_end = self._replay(request.prior_output_ids)

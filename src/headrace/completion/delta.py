@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from headrace.completion.prompt_report import PromptReport
 from headrace.core.events import FinishReason, TokenLogprobs
 
 
@@ -31,6 +32,8 @@ class Delta(Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
     """As many as `token_ids` when the request asked for them, else none."""
+    prompt: PromptReport | None = None
+    """On a choice's first delta, where the client wants to know."""
     text_offsets: tuple[int, ...] = ()
     """With `logprobs`: characters of the choice's text before each token."""
     finish: FinishReason | None = None
@@ -53,6 +56,7 @@ def join(index: int, deltas: Sequence[Delta]) -> Delta:
         calls=join_calls([call for delta in deltas for call in delta.calls]),
         token_ids=tuple(number for delta in deltas for number in delta.token_ids),
         logprobs=tuple(entry for delta in deltas for entry in delta.logprobs),
+        prompt=next((delta.prompt for delta in deltas if delta.prompt is not None), None),
         text_offsets=tuple(offset for delta in deltas for offset in delta.text_offsets),
         finish=last.finish,
         has_called=last.has_called,

@@ -3,8 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from headrace.api.chat import ChatLogprob, ChatLogprobs, TopLogprob
 from headrace.api.completions import CompletionLogprobs
+from headrace.api.prompts import PromptLogprob, PromptLogprobs
+from headrace.completion.prompt_report import PromptReport
 from headrace.core.events import TokenLogprobs
 
 #: JSON has no infinity; OpenAI reports a token that cannot be as -9999.
@@ -49,6 +53,54 @@ def completion_logprobs(
         top_logprobs=[_best(position, table) for position in positions],
         text_offset=list(text_offsets),
     )
+
+
+def echoed_logprobs(
+    prompt: PromptReport, own: CompletionLogprobs | None, num_top: int, table: Mapping[int, bytes]
+) -> CompletionLogprobs:
+    """The prompt's and then the answer's: nothing is known of the first token."""
+    positions = trimmed(prompt.logprobs, num_top)
+    first = prompt.token_ids[:1]
+    of_prompt = completion_logprobs(positions, prompt.text_offsets[1:], table)
+    return CompletionLogprobs(
+        tokens=[*(_name(table[i]) for i in first), *of_prompt.tokens, *(own.tokens if own else ())],
+        token_logprobs=[
+            None,
+            *of_prompt.token_logprobs,
+            *(own.token_logprobs if own else ()),
+        ],
+        top_logprobs=[None, *of_prompt.top_logprobs, *(own.top_logprobs if own else ())],
+        text_offset=[*prompt.text_offsets, *(own.text_offset if own else ())],
+    )
+
+
+def prompt_logprobs(
+    prompt: PromptReport, num_top: int, table: Mapping[int, bytes]
+) -> PromptLogprobs:
+    """VLLM's form: by position, then by token id, the prompt's own token among the best."""
+    told: PromptLogprobs = [None]
+    for position in trimmed(prompt.logprobs, num_top):
+        found = {
+            str(token_id): PromptLogprob(
+                logprob=_finite(logprob), rank=rank, decoded_token=token_text(table[token_id])
+            )
+            for rank, (token_id, logprob) in enumerate(position.top, start=1)
+        }
+        own = PromptLogprob(
+            logprob=_finite(position.logprob),
+            rank=position.rank,
+            decoded_token=token_text(table[position.token_id]),
+        )
+        found.setdefault(str(position.token_id), own)
+        told.append(found)
+    return told
+
+
+def trimmed(positions: Sequence[TokenLogprobs], num_top: int) -> Sequence[TokenLogprobs]:
+    """With no more alternatives than these."""
+    if all(len(position.top) <= num_top for position in positions):
+        return positions
+    return [replace(position, top=position.top[:num_top]) for position in positions]
 
 
 def token_text(spelt: bytes) -> str:

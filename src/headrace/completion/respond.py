@@ -1,9 +1,11 @@
 """Token events → what a client gets: pieces of text, ends and counts, for all choices of a request."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headrace.completion.choice import Choice, Outcome, TextOptions
 from headrace.completion.delta import Delta, join
+from headrace.completion.prompt_report import report_prompt
 from headrace.completion.stop import StopStrings
 from headrace.core.errors import HeadraceError
 from headrace.core.events import FinishReason, TokenEvent
@@ -37,9 +39,15 @@ class Responder:
         """With `collect` the deltas are kept, for `choices`."""
         stops = StopStrings(request.params.stop)
         self.request = request
+        wants_prompt = options.tells_prompt or options.echoes
+        self._prompt = report_prompt(request, tokenizer) if wants_prompt else None
+        """What the first delta of each choice tells; log-probabilities come with events."""
+        self._untold = set(range(request.n)) if options.tells_prompt else set()
+        offset = len(self._prompt.text) if self._prompt is not None and options.echoes else 0
         self._choices = [
-            Choice(index, request, tokenizer, options, stops) for index in range(request.n)
+            Choice(index, request, tokenizer, options, stops, offset) for index in range(request.n)
         ]
+        self._num_best = options.num_best
         self._deltas: list[list[Delta]] | None = [[] for _ in self._choices] if collect else None
         self._cached = 0
 
@@ -60,9 +68,17 @@ class Responder:
     def push(self, event: TokenEvent) -> Outcome:
         """Take one event of this request in. Events after a choice's end are dropped."""
         self._cached = max(self._cached, event.num_cached_tokens)
+        if event.prompt_logprobs and self._prompt is not None:
+            known = self._prompt.logprobs + event.prompt_logprobs
+            self._prompt = replace(self._prompt, logprobs=known)
         if not 0 <= event.index < len(self._choices):
             return Outcome()
         outcome = self._choices[event.index].push(event)
+        if event.index in self._untold and (outcome.delta is not None or outcome.token_ids):
+            # With the first token, whether or not its text can be shown: whoever continues tells no more.
+            self._untold.discard(event.index)
+            delta = outcome.delta or Delta(index=event.index)
+            outcome = replace(outcome, delta=replace(delta, prompt=self._prompt))
         self._keep(outcome.delta)
         return outcome
 
@@ -84,11 +100,24 @@ class Responder:
         return deltas
 
     def choices(self) -> list[Delta]:
-        """Each choice as one delta: what a stream's deltas add up to. Needs `collect`."""
+        """Each choice as one delta: what a stream's deltas add up to. Needs `collect`.
+
+        Of several of which only the best are wanted, those whose tokens have the largest mean
+        log-probability, best first, the lower index among equals.
+        """
         if self._deltas is None:
             raise ValueError("the responder was not asked to collect")
-        return [join(index, deltas) for index, deltas in enumerate(self._deltas)]
+        choices = [join(index, deltas) for index, deltas in enumerate(self._deltas)]
+        if not self._num_best:
+            return choices
+        best = sorted(choices, key=_mean_logprob, reverse=True)[: self._num_best]
+        return [replace(choice, index=index) for index, choice in enumerate(best)]
 
     def _keep(self, delta: Delta | None) -> None:
         if delta is not None and self._deltas is not None:
             self._deltas[delta.index].append(delta)
+
+
+def _mean_logprob(choice: Delta) -> float:
+    entries = choice.logprobs
+    return sum(entry.logprob for entry in entries) / len(entries) if entries else float("-inf")

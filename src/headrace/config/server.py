@@ -131,7 +131,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Seconds without a finished step, while work is pending, after which the engine is restarted; with
     chunked_prefill off, for each 512 tokens of the longest prompt."""
     trusted_peer_token: Secret | None = None
-    """Secret that a gateway sends in `x-headrace-peer` to use token ids, continuation and cache salts."""
+    """Secret that a gateway sends in `x-headrace-peer`, for token ids, continuation and salts of its own."""
     kv_events: (
         Annotated[
             str,

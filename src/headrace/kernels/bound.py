@@ -26,6 +26,22 @@ class Draw(Protocol):
         ...
 
 
+class Scorer(Protocol):
+    """The part of a back end that draws nothing."""
+
+    def score(
+        self,
+        logits: NDArray[np.float32],
+        token_ids: NDArray[np.int32],
+        num_logprobs: NDArray[np.int32],
+    ) -> SampleOutput:
+        """What `sample` reports of a token, of tokens [R] that are given: those of a prompt.
+
+        `num_logprobs` [R] counts alternatives and is at least 0. Logits [R, V] stay as they are.
+        """
+        ...
+
+
 class RunsAndReads(Protocol):
     """The part of a `Program` that is needed here."""
 

@@ -31,7 +31,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.kernels.bound import Draw
+from headrace.kernels.bound import Draw, Scorer
 from headrace.kernels.checks import ShapeChecks
 from headrace.kernels.formats import LowRank, PackedWeight, WeightFormat
 from headrace.kernels.values import (
@@ -86,7 +86,7 @@ class Program(Protocol):
         ...
 
 
-class Backend(Protocol):
+class Backend(Scorer, Protocol):
     """A device and its kernels: what stays while programs come and go."""
 
     name: str
@@ -127,18 +127,6 @@ class Backend(Protocol):
 
     def bind_sample(self, logits: NDArray[np.float32], batch: SampleBatch) -> Draw:
         """`sample`, to be called again: arrays change in place, not in length, `num_logprobs` never."""
-        ...
-
-    def score(
-        self,
-        logits: NDArray[np.float32],
-        token_ids: NDArray[np.int32],
-        num_logprobs: NDArray[np.int32],
-    ) -> SampleOutput:
-        """What `sample` reports of a token, of tokens [R] that are given: those of a prompt.
-
-        `num_logprobs` [R] counts alternatives and is at least 0. No draw is made; logits stay.
-        """
         ...
 
 

@@ -61,6 +61,10 @@ def for_search(
         raise _clash("stop")
     if has_grammar:
         raise _clash("response_format", "structured output and forced tool calls")
+    if getattr(fields, "best_of", None) is not None:
+        raise _clash("best_of")
+    if params.max_tokens == 0:
+        raise _fault("max_tokens", "must be at least 1 with beam search")
     if params.thinking is not None:
         raise _clash("thinking_budget")
     if fields.prior_output_ids:

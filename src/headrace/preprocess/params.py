@@ -75,6 +75,7 @@ def resolve_params(
     defaults: SamplingDefaults,
     max_tokens: int | None,
     logprobs: int | None,
+    prompt_logprobs: int | None = None,
     draw_seed: Callable[[], int] = draw_random_seed,
 ) -> SamplingParams:
     """No field is left for the engine to guess.
@@ -110,7 +111,8 @@ def resolve_params(
         stop=_stops(fields.stop),
         stop_token_ids=_stop_token_ids(fields.stop_token_ids, bounds.vocab_size),
         ignore_eos=bool(fields.ignore_eos),
-        logprobs=_logprobs(logprobs),
+        logprobs=_logprobs("logprobs", logprobs),
+        prompt_logprobs=_logprobs("prompt_logprobs", prompt_logprobs),
     )
 
 
@@ -163,8 +165,8 @@ def _output_limit(min_tokens: int | None, max_tokens: int | None, bounds: Bounds
         raise _fault("min_tokens", f"must be at least 0, not {least}")
     if max_tokens is None:
         max_tokens = max(bounds.default_max_tokens, least)
-    if max_tokens < 1:
-        raise _fault("max_tokens", f"must be at least 1, not {max_tokens}")
+    if max_tokens < 0:
+        raise _fault("max_tokens", f"must be at least 0, not {max_tokens}")
     if least > max_tokens:
         raise _fault("min_tokens", f"must not exceed max_tokens ({max_tokens}), but is {least}")
     if least > bounds.room:
@@ -226,9 +228,9 @@ def _stop_token_ids(ids: Sequence[int] | None, vocab_size: int) -> tuple[int, ..
     return tuple(dict.fromkeys(ids))
 
 
-def _logprobs(count: int | None) -> int | None:
+def _logprobs(name: str, count: int | None) -> int | None:
     if count is not None and not 0 <= count <= MAX_LOGPROBS:
-        raise _fault("logprobs", f"must be between 0 and {MAX_LOGPROBS}, not {count}")
+        raise _fault(name, f"must be between 0 and {MAX_LOGPROBS}, not {count}")
     return count
 
 

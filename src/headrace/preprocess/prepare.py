@@ -11,15 +11,16 @@ from msgspec import Struct, structs
 from headrace.api.chat import ChatRequest
 from headrace.api.completions import CompletionRequest, Prompt
 from headrace.api.fields import GenerationFields
-from headrace.config.server import LongPrompt, ServerConfig, ToolFormat
+from headrace.config.server import ServerConfig, ToolFormat
 from headrace.core.clock import Clock
-from headrace.core.errors import BadRequestError, PermissionDeniedError, PromptTooLongError
+from headrace.core.errors import BadRequestError, PermissionDeniedError
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request, TokenSegment
 from headrace.preprocess.answers import Answer, AnswerPlanner, with_limit
 from headrace.preprocess.beams import for_search, read_beams
 from headrace.preprocess.chat_template import ChatTemplate
 from headrace.preprocess.constraint import read_constraint
+from headrace.preprocess.fit import PromptFitter
 from headrace.preprocess.generation_config import SamplingDefaults
 from headrace.preprocess.messages import plain_messages
 from headrace.preprocess.params import (
@@ -30,14 +31,13 @@ from headrace.preprocess.params import (
     resolve_params,
 )
 from headrace.preprocess.reading import Reading
+from headrace.preprocess.request_bounds import resolve_count, resolve_salt, resolve_timeout
 from headrace.preprocess.special_text import free_mark
 from headrace.preprocess.templates import ChatTemplates
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.preprocess.tools.offer import Mode, Offer, read_offer
 from headrace.preprocess.tools.plain_prompt import show_tools
 
-#: Tokens at the beginning of a shortened text that may differ from those of the whole one.
-_MARGIN = 256
 #: After whatever any client may ask for.
 LAST_PRIORITY = 2**32
 
@@ -84,6 +84,7 @@ class Preparer:
         self._defaults = defaults
         self._templates = ChatTemplates(tokenizer, chat_template, clock)
         self._answers = AnswerPlanner(tokenizer, config, self._templates.tool_source)
+        self._fitter = PromptFitter(tokenizer, info, config)
         self._draw_seed = draw_seed
         ends = tokenizer.facts.eos_token_ids
         self._eos_token_ids = tuple(sorted(n for n in ends if 0 <= n < info.vocab_size))
@@ -110,7 +111,8 @@ class Preparer:
         """As `chat`, with what is to be read out of the answer."""
         limit = request.max_completion_tokens or request.max_tokens
         offer = read_offer(request)
-        prompt = self._fit("messages", self._prompt(request, offer), limit)
+        ids = self._prompt(request, offer)
+        prompt = self._fitter.fit("messages", ids, limit, request.truncate_prompt_tokens)
         answer = self._answers.plan(request, offer, prompt)
         built = self._build(
             request,
@@ -135,14 +137,16 @@ class Preparer:
             name, request_id = "prompt", arrival.request_id
             if len(prompts) > 1:
                 name, request_id = f"prompt[{place}]", f"{request_id}-{place}"
-            ids = self.completion_prompt(prompt, name, request.add_special_tokens is not False)
+            ids = self._completion_ids(request, prompt, name)
             requests.append(
                 self._build(
                     request,
                     structs.replace(arrival, request_id=request_id),
-                    self._fit(name, ids, request.max_tokens),
+                    self._fitter.fit(name, ids, request.max_tokens, request.truncate_prompt_tokens),
                     max_tokens=request.max_tokens,
-                    logprobs=request.logprobs,
+                    logprobs=_completion_logprobs(request),
+                    prompt_logprobs=_echoed_logprobs(request),
+                    num_sequences=request.best_of,
                 )
             )
         return tuple(requests)
@@ -165,20 +169,26 @@ class Preparer:
 
     def _prompt(self, request: ChatRequest, offer: Offer | None) -> list[int]:
         text, mark = self._render(request, offer)
-        return self._chat_ids(self._shorten("messages", text, mark or ""), mark)
+        return self._chat_ids(
+            self._fitter.shorten(
+                "messages", text, mark or "", truncate=request.truncate_prompt_tokens
+            ),
+            mark,
+        )
 
     def _chat_ids(self, text: str, mark: str | None) -> list[int]:
         if mark is None:
             return self.with_prefix(self.tokenizer.encode(text, add_special=False))
         return self.with_prefix(self.tokenizer.encode_marked(text, mark, add_special=False))
 
-    def completion_prompt(self, prompt: Prompt, name: str, add_special: bool) -> list[int]:
+    def _completion_ids(self, request: CompletionRequest, prompt: Prompt, name: str) -> list[int]:
         """The token ids of a text; given ids are checked and taken as they are."""
         if not isinstance(prompt, str):
             check_token_ids(name, prompt, self.info.vocab_size)
             return prompt
-        ids = self.tokenizer.encode(self._shorten(name, prompt), add_special=False)
-        if not add_special:
+        text = self._fitter.shorten(name, prompt, truncate=request.truncate_prompt_tokens)
+        ids = self.tokenizer.encode(text, add_special=False)
+        if request.add_special_tokens is False:
             return ids
         return [*self.with_prefix(ids), *self.tokenizer.facts.suffix_ids]
 
@@ -255,57 +265,9 @@ class Preparer:
         needs_system = offer is not None and template.takes_system
         return show_tools(messages, offer, kind, takes_system=needs_system)
 
-    def _shorten(self, name: str, text: str, mark: str = "") -> str:
-        """A text that is worth tokenising: the end of one that is too long for certain, or an error.
-
-        The end still has more tokens than fit, and enough before those that its beginning, where it is cut
-        otherwise than the whole text would be, does not matter.
-        """
-        context = self.info.max_context
-        limit = context - 1 if self._config.long_prompt is LongPrompt.REJECT else context + _MARGIN
-
-        def is_too_long(part: str) -> bool:
-            # Marks are dropped before there are tokens.
-            return self.tokenizer.is_longer(part.replace(mark, "") if mark else part, limit)
-
-        if not is_too_long(text):
-            return text
-        if self._config.long_prompt is LongPrompt.REJECT:
-            raise PromptTooLongError(context, context, param=name, is_least=True)
-        size = limit
-        while size < len(text) and not is_too_long(text[-size:]):
-            size *= 2
-        return text[-size:]
-
     def with_prefix(self, ids: list[int]) -> list[int]:
-        """The model's own marks in front, unless the text brought them along: never two of them."""
-        prefix = [*self.tokenizer.facts.prefix_ids]
-        return ids if ids[: len(prefix)] == prefix else prefix + ids
-
-    def _fit(self, name: str, ids: list[int], max_tokens: int | None) -> list[int]:
-        """A prompt that leaves room for at least one token; cut at its start if the operator wants."""
-        context, vocab_size = self.info.max_context, self.info.vocab_size
-        if not ids:
-            raise BadRequestError(f"'{name}' is empty.", param=name)
-        # Tokenizers of fine-tuned models may know more tokens than the model has embeddings for.
-        if max(ids) >= vocab_size:
-            raise BadRequestError(
-                f"'{name}' holds a token of the tokenizer (id {max(ids)}) that the model, which has "
-                f"{vocab_size} tokens, does not know.",
-                param=name,
-            )
-        if len(ids) < context:
-            return ids
-        if self._config.long_prompt is LongPrompt.REJECT:
-            raise PromptTooLongError(len(ids), context, param=name)
-        # A quarter of the context is kept for the answer, or less if less was asked for.
-        reserve = max(1, min(max_tokens or self._config.default_max_tokens, context // 4))
-        prefix = [*self.tokenizer.facts.prefix_ids]
-        head = prefix if ids[: len(prefix)] == prefix else []
-        keep = context - reserve - len(head)
-        if keep < 1:
-            raise PromptTooLongError(len(ids), context, param=name)
-        return head + ids[-keep:]
+        """See `PromptFitter.with_prefix`."""
+        return self._fitter.with_prefix(ids)
 
     def _build(
         self,
@@ -315,12 +277,13 @@ class Preparer:
         *,
         max_tokens: int | None,
         logprobs: int | None,
+        prompt_logprobs: int | None = None,
+        num_sequences: int | None = None,
         answer: Answer = Answer(),  # noqa: B008 - frozen
     ) -> Request:
-        self._check_trust(fields, arrival)
-        n = fields.n or 1
-        if n > self._config.max_n:
-            raise BadRequestError(f"'n': must be at most {self._config.max_n}, not {n}.", param="n")
+        self._check_wishes(fields, arrival)
+        n = resolve_count(fields, num_sequences, self._config.max_n)
+        prior = fields.prior_output_ids or []
         params = resolve_params(
             fields,
             bounds=Bounds(
@@ -331,6 +294,7 @@ class Preparer:
             defaults=self._defaults,
             max_tokens=max_tokens,
             logprobs=logprobs,
+            prompt_logprobs=None if prior else _larger(fields.prompt_logprobs, prompt_logprobs),
             draw_seed=self._draw_seed,
         )
         if answer.thinking is not None:
@@ -346,7 +310,6 @@ class Preparer:
         if beams is not None:
             ends = len(self._eos_token_ids)
             params = for_search(fields, params, ends, has_grammar=grammar is not None)
-        prior = fields.prior_output_ids or []
         self._check_prior(fields, prior, n, params.max_tokens)
         return Request(
             request_id=arrival.request_id,
@@ -357,19 +320,22 @@ class Preparer:
             beams=beams,
             priority=LAST_PRIORITY if arrival.is_background else fields.priority or 0,
             prior_output_ids=prior,
-            cache_salt=arrival.tenant + (fields.cache_salt or "").encode(),
+            cache_salt=resolve_salt(
+                fields.cache_salt, arrival.tenant, is_trusted=arrival.is_trusted
+            ),
             grammar=grammar,
             arrival_time=arrival.time,
-            deadline=arrival.time + self._config.request_timeout,
+            deadline=arrival.time + resolve_timeout(fields.timeout, self._config.request_timeout),
             max_queue_time=self._config.max_queue_time,
         )
 
-    def _check_trust(self, fields: GenerationFields, arrival: Arrival) -> None:
-        if arrival.is_trusted:
-            return
-        for name in ("prior_output_ids", "cache_salt"):
-            if getattr(fields, name):
-                raise PermissionDeniedError(f"'{name}' may be set by trusted peers only.")
+    def _check_wishes(self, fields: GenerationFields, arrival: Arrival) -> None:
+        if fields.stream and fields.prompt_logprobs is not None:
+            raise BadRequestError(
+                "'prompt_logprobs' are not given in streams.", param="prompt_logprobs"
+            )
+        if fields.prior_output_ids and not arrival.is_trusted:
+            raise PermissionDeniedError("'prior_output_ids' may be set by trusted peers only.")
 
     def _check_prior(
         self, fields: GenerationFields, prior: Sequence[int], n: int, max_tokens: int
@@ -395,3 +361,17 @@ def _chat_logprobs(request: ChatRequest) -> int | None:
     if request.top_logprobs:
         raise BadRequestError("'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs")
     return None
+
+
+def _completion_logprobs(request: CompletionRequest) -> int | None:
+    if request.logprobs is None and request.best_of is not None:
+        return 0  # they rank the answers
+    return request.logprobs
+
+
+def _echoed_logprobs(request: CompletionRequest) -> int | None:
+    return request.logprobs if request.echo else None
+
+
+def _larger(first: int | None, second: int | None) -> int | None:
+    return max((count for count in (first, second) if count is not None), default=None)

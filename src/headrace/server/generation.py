@@ -6,12 +6,11 @@ from typing import TypeVar
 from headrace.api.chat import ChatRequest
 from headrace.api.fields import GenerationFields
 from headrace.api.unsupported import refuse_unsupported
-from headrace.completion.choice import TextOptions
+from headrace.completion.options import text_options
 from headrace.core.errors import BadRequestError
 from headrace.core.request import Request
 from headrace.preprocess.constraint import constraint_field
 from headrace.preprocess.prepare import Arrival, PreparedChat, Preparer
-from headrace.preprocess.reading import Reading
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.admission import Ticket
 from headrace.server.asgi import App, Receive, Scope, Send, header
@@ -143,18 +142,3 @@ async def plan_chat(
         is_peer=call.is_peer,
     )
     return model, plan
-
-
-def text_options(
-    request: GenerationFields,
-    *,
-    stands_alone: bool,
-    reading: Reading = Reading(),  # noqa: B008 - frozen
-) -> TextOptions:
-    """How the tokens of the answer become text."""
-    return TextOptions(
-        reading=reading,
-        include_stop=bool(request.include_stop_str_in_output),
-        skip_special=request.skip_special_tokens is not False,
-        strips_space=stands_alone,
-    )

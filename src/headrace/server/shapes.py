@@ -9,9 +9,15 @@ from msgspec import UNSET, Struct, UnsetType
 from headrace.api import chat, completions
 from headrace.api.fields import GenerationFields, StreamOptions
 from headrace.api.problems import ProblemBody
+from headrace.api.prompts import PromptLogprobs
 from headrace.api.usage import CompletionTokensDetails, PromptTokensDetails, Usage
 from headrace.completion.delta import Delta
-from headrace.completion.logprobs import chat_logprobs, completion_logprobs
+from headrace.completion.logprobs import (
+    chat_logprobs,
+    completion_logprobs,
+    echoed_logprobs,
+    prompt_logprobs,
+)
 from headrace.completion.respond import TokenCounts
 from headrace.core.events import FinishReason
 from headrace.core.model_info import ModelInfo
@@ -117,6 +123,8 @@ class ChatShape:
         self._reporting = _Reporting(request.stream_options)
         self._tokenizer = tokenizer
         self._style = MessageStyle.of(reading)
+        self._wants_ids = bool(request.return_token_ids)
+        self._num_prompt_top = request.prompt_logprobs
         self._encoder = msgspec.json.Encoder()
 
     def chunks(
@@ -124,13 +132,17 @@ class ChatShape:
     ) -> list[bytes]:
         """Part of Shape."""
         made = []
+        ids = self._token_ids(delta)
         if is_first:
             opening = chat.Delta(role="assistant", content="", refusal=None)
             made.append(chat.ChunkChoice(index=choice, delta=opening))
         piece = self._style.piece(delta)
         if piece is not None:
             logprobs = self._logprobs(delta)
-            made.append(chat.ChunkChoice(index=choice, delta=piece, logprobs=logprobs))
+            made.append(
+                chat.ChunkChoice(index=choice, delta=piece, logprobs=logprobs, token_ids=ids)
+            )
+            ids = UNSET
         if delta.finish is not None:
             made.append(
                 chat.ChunkChoice(
@@ -138,9 +150,14 @@ class ChatShape:
                     delta=chat.Delta(),
                     finish_reason=self._style.finish_word(delta, finish_word(delta.finish)),
                     stop_reason=_stop_reason(delta),
+                    token_ids=ids,
                 )
             )
-        return [self._chunk([item], self._reporting.on_chunk(usage)) for item in made]
+        first_ids = self._prompt_ids(delta)
+        return [
+            self._chunk([item], self._reporting.on_chunk(usage), UNSET if place else first_ids)
+            for place, item in enumerate(made)
+        ]
 
     def last_chunk(self, usage: Callable[[], Usage]) -> bytes | None:
         """Part of Shape."""
@@ -159,6 +176,7 @@ class ChatShape:
                 logprobs=self._logprobs(delta),
                 finish_reason=self._style.finish_word(delta, finish_word(delta.finish)),
                 stop_reason=_stop_reason(delta),
+                token_ids=self._token_ids(delta),
             )
             for index, delta in enumerate(choices)
         ]
@@ -170,10 +188,23 @@ class ChatShape:
                 choices=made,
                 usage=usage,
                 system_fingerprint=self._head.fingerprint,
+                prompt_token_ids=self._prompt_ids(choices[0]),
+                prompt_logprobs=_prompt_logprobs(choices[0], self._num_prompt_top, self._tokenizer),
             )
         )
 
-    def _chunk(self, choices: list[chat.ChunkChoice], usage: Usage | UnsetType | None) -> bytes:
+    def _token_ids(self, delta: Delta) -> list[int] | UnsetType:
+        return list(delta.token_ids) if self._wants_ids else UNSET
+
+    def _prompt_ids(self, delta: Delta) -> list[int] | UnsetType:
+        return list(delta.prompt.token_ids) if self._wants_ids and delta.prompt else UNSET
+
+    def _chunk(
+        self,
+        choices: list[chat.ChunkChoice],
+        usage: Usage | UnsetType | None,
+        prompt_ids: list[int] | UnsetType = UNSET,
+    ) -> bytes:
         return self._encoder.encode(
             chat.ChatChunk(
                 id=self._head.id,
@@ -182,6 +213,7 @@ class ChatShape:
                 system_fingerprint=self._head.fingerprint,
                 choices=choices,
                 usage=usage,
+                prompt_token_ids=prompt_ids,
             )
         )
 
@@ -196,9 +228,12 @@ class CompletionShape:
 
     framing = PLAIN
 
-    def __init__(self, head: Head, request: GenerationFields, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, head: Head, request: completions.CompletionRequest, tokenizer: Tokenizer
+    ) -> None:
         self._head = head
         self._reporting = _Reporting(request.stream_options)
+        self._request = request
         self._tokenizer = tokenizer
         self._encoder = msgspec.json.Encoder()
 
@@ -223,18 +258,29 @@ class CompletionShape:
         return self._object(made, usage)
 
     def _choice(self, index: int, delta: Delta) -> completions.CompletionChoice:
-        logprobs = None
-        if delta.logprobs:
-            logprobs = completion_logprobs(
-                delta.logprobs, delta.text_offsets, self._tokenizer.all_bytes
-            )
+        request, prompt = self._request, delta.prompt
+        wants_ids = bool(request.return_token_ids)
+        echo = prompt.text if prompt is not None and request.echo else ""
         return completions.CompletionChoice(
             index=index,
-            text=delta.text,
-            logprobs=logprobs,
+            text=echo + delta.text,
+            logprobs=self._logprobs(delta),
             finish_reason=None if delta.finish is None else finish_word(delta.finish),
             stop_reason=_stop_reason(delta),
+            token_ids=list(delta.token_ids) if wants_ids else UNSET,
+            prompt_token_ids=list(prompt.token_ids) if prompt and wants_ids else UNSET,
+            prompt_logprobs=_prompt_logprobs(delta, request.prompt_logprobs, self._tokenizer),
         )
+
+    def _logprobs(self, delta: Delta) -> completions.CompletionLogprobs | None:
+        request, table, own = self._request, self._tokenizer.all_bytes, None
+        if request.logprobs is None:
+            return None
+        if delta.logprobs:
+            own = completion_logprobs(delta.logprobs, delta.text_offsets, table)
+        if delta.prompt is not None and request.echo:
+            return echoed_logprobs(delta.prompt, own, request.logprobs, table)
+        return own
 
     def _object(
         self, choices: list[completions.CompletionChoice], usage: Usage | UnsetType | None
@@ -259,6 +305,14 @@ def problem_chunk(error: Exception) -> bytes:
 def finish_word(finish: FinishReason | None) -> str:
     """OpenAI's word for an end, where it has one."""
     return _FINISH.get(finish, "stop") if finish is not None else "stop"
+
+
+def _prompt_logprobs(
+    delta: Delta, num_top: int | None, tokenizer: Tokenizer
+) -> PromptLogprobs | UnsetType:
+    if num_top is None or delta.prompt is None:
+        return UNSET
+    return prompt_logprobs(delta.prompt, num_top, tokenizer.all_bytes)
 
 
 def _stop_reason(delta: Delta) -> int | str | UnsetType | None:

@@ -196,3 +196,30 @@ def test_choices_need_collecting():
     answer = Responder(request(), TOKENIZER)
     with pytest.raises(ValueError, match="collect"):
         answer.choices()
+
+
+def scored(*logprobs):
+    return tuple(TokenLogprobs(5, logprob, 1) for logprob in logprobs)
+
+
+def test_the_best_choices_are_those_of_the_largest_mean():
+    answer = responder(options=TextOptions(num_best=2), n=4, logprobs=0)
+    said = {0: (-3.0,), 1: (-1.0, -1.0, -4.0), 2: (-0.5,), 3: (-2.0, -2.0)}
+    for index, logprobs in said.items():
+        made = [5 + index] * len(logprobs)
+        answer.push(event(made, index=index, logprobs=scored(*logprobs), finish=LENGTH))
+    best = answer.choices()
+    assert [choice.token_ids[0] for choice in best] == [5 + 2, 5 + 1]  # 1 and 3 are equal
+    assert [choice.index for choice in best] == [0, 1]
+    assert answer.counts.completion == 7
+
+
+def test_the_prompt_is_told_once_a_choice_with_its_first_token():
+    answer = responder(options=TextOptions(tells_prompt=True), n=2, prompt_logprobs=0)
+    assert answer.push(event(prompt_logprobs=scored(-1.0))).delta is None
+    first = answer.push(event(ids("\N{GRINNING FACE}")[:1], prompt_logprobs=scored(-2.0)))
+    assert first.delta.text == ""
+    assert first.delta.prompt.token_ids == (5, 6, 7)
+    assert [entry.logprob for entry in first.delta.prompt.logprobs] == [-1.0, -2.0]
+    assert answer.push(event(ids("ab"))).delta.prompt is None
+    assert answer.push(event(ids("ab"), index=1)).delta.prompt == first.delta.prompt

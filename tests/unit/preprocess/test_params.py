@@ -86,7 +86,7 @@ def test_everything_that_is_asked_for_arrives():
         ({"min_tokens": -1}, "min_tokens"),
         ({"min_tokens": 10, "max_tokens": 9}, "min_tokens"),
         ({"min_tokens": 201}, "min_tokens"),
-        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -1}, "max_tokens"),
         ({"logprobs": 21}, "logprobs"),
         ({"logprobs": -1}, "logprobs"),
     ],

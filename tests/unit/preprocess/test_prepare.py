@@ -184,13 +184,45 @@ def test_truncation_keeps_the_end_and_the_beginning_mark():
     assert len(ids_of(request)) == 48
 
 
-@pytest.mark.parametrize("fields", [{"prior_output_ids": [5]}, {"cache_salt": "a"}])
-def test_only_trusted_peers_may_continue_and_salt(fields):
-    with pytest.raises(PermissionDeniedError, match=next(iter(fields))):
-        preparer().completion(completion("hello", seed=1, **fields), ARRIVAL)
-    (request,) = preparer().completion(completion("hello", seed=1, **fields), TRUSTED)
-    assert request.cache_salt == fields.get("cache_salt", "").encode()
-    assert request.prior_output_ids == fields.get("prior_output_ids", [])
+def test_only_trusted_peers_may_continue():
+    fields = {"prior_output_ids": [5], "seed": 1}
+    with pytest.raises(PermissionDeniedError, match="prior_output_ids"):
+        preparer().completion(completion("hello", **fields), ARRIVAL)
+    (request,) = preparer().completion(completion("hello", **fields), TRUSTED)
+    assert request.prior_output_ids == [5]
+
+
+def test_no_client_can_name_the_salt_of_a_peer_or_of_another_tenant():
+    def salt(arrival, text):
+        (request,) = preparer().completion(completion("hello", cache_salt=text), arrival)
+        return request.cache_salt
+
+    tenants = [msgspec.structs.replace(ARRIVAL, tenant=tenant * 32) for tenant in (b"t", b"u")]
+    texts = ("", "a", "b", "t" * 32)
+    salts = [salt(arrival, text) for arrival in (ARRIVAL, *tenants) for text in texts]
+    assert len(set(salts)) == len(salts)
+    peers = {salt(TRUSTED, text) for text in texts}
+    assert peers & set(salts) == {b"", b"t" * 32}  # the caches of those who have no salt
+
+
+def test_a_prompt_is_cut_where_that_is_wanted():
+    ids = list(range(10, 20))
+    (request,) = preparer().completion(completion(ids, truncate_prompt_tokens=4), ARRIVAL)
+    assert ids_of(request) == ids[-4:]
+    marked = preparer(sentencepiece_tokenizer(), info=model_info(vocab_size=400))
+    (request,) = marked.completion(completion("hello world", truncate_prompt_tokens=3), ARRIVAL)
+    assert ids_of(request)[0] == 1
+    assert len(ids_of(request)) == 3
+    with pytest.raises(PromptTooLongError):
+        marked.completion(completion("hello world", truncate_prompt_tokens=1), ARRIVAL)
+
+
+def test_a_request_may_be_less_patient_than_the_operator():
+    def deadline(**fields):
+        return preparer().completion(completion("hello", **fields), ARRIVAL)[0].deadline
+
+    assert deadline(timeout=1.5) == ARRIVAL.time + 1.5
+    assert deadline(timeout=1e8) == deadline()
 
 
 @pytest.mark.parametrize(

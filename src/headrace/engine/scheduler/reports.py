@@ -1,7 +1,5 @@
 """What is told of sequences: their events, and how a request ends whose time is up."""
 
-from msgspec.structs import replace
-
 from headrace.core.errors import DeadlineExceededError, HeadraceError, OverloadedError
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.request import Request
@@ -25,17 +23,15 @@ def time_out(group: SequenceGroup, now: float) -> tuple[FinishReason | None, Hea
     )
 
 
-def scored_event(planned: PlannedRow, row: RowResult, event: TokenEvent | None) -> TokenEvent:
-    """The event with what its row says of the prompt; but for what was said before.
+def scored_event(planned: PlannedRow, row: RowResult) -> TokenEvent:
+    """What a row says of the prompt, but for what was said before.
 
     After preemption, or when another sequence of the request takes over, positions run again.
     """
     sequence, group = planned.sequence, planned.sequence.group
     news = row.prompt_logprobs[group.num_scored - planned.start :]
     group.num_scored += len(news)
-    if event is None:
-        return TokenEvent(group.request.request_id, sequence.index, prompt_logprobs=news)
-    return replace(event, prompt_logprobs=news)
+    return TokenEvent(group.request.request_id, sequence.index, prompt_logprobs=news)
 
 
 def event_of(

@@ -182,14 +182,12 @@ class Scheduler:
         events: list[TokenEvent] = []
         for planned, row in zip(flight.rows, result.rows, strict=True):
             if planned.sequence.life == planned.life:
+                if row.prompt_logprobs:
+                    events.append(scored_event(planned, row))
                 if planned.sequence.group.beams is not None:
-                    if row.prompt_logprobs:
-                        events.append(scored_event(planned, row, None))
                     events += self._settle_beam(planned, row, now)
                     continue
                 event = self._settle(planned, row, now)
-                if row.prompt_logprobs:
-                    event = scored_event(planned, row, event)
                 if event is not None:
                     events.append(event)
         # With several plans in flight a step begins when the one before it is done.

@@ -1,6 +1,7 @@
 """`POST /v1/completions`."""
 
 from headrace.api.completions import Completion, CompletionRequest
+from headrace.completion.options import text_options
 from headrace.server.asgi import App
 from headrace.server.calls import Call, preparer_of
 from headrace.server.endpoint import Operation
@@ -10,7 +11,6 @@ from headrace.server.generation import (
     decode_request,
     generating,
     head_of,
-    text_options,
 )
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.shapes import CompletionShape
