@@ -1,5 +1,6 @@
 """`LLM.generate()`: the engine in this process, without a server."""
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from types import TracebackType
@@ -11,6 +12,7 @@ from msgspec import Struct
 from headrace.api.chat import ChatRequest
 from headrace.api.completions import CompletionRequest
 from headrace.api.decode import convert
+from headrace.api.embeddings import EmbeddingRequest
 from headrace.api.unsupported import refuse_unsupported
 from headrace.completion.choice import TextOptions
 from headrace.completion.delta import Delta
@@ -27,6 +29,7 @@ from headrace.core.request import Request, TokenSegment
 from headrace.engine.build import build_engine
 from headrace.preprocess.load import load_text
 from headrace.preprocess.prepare import Arrival
+from headrace.preprocess.texts import embedding_requests
 
 Message = Mapping[str, Any]
 WireRequest = TypeVar("WireRequest", ChatRequest, CompletionRequest)
@@ -133,6 +136,31 @@ class LLM:
             del self._boxes[request.request_id]
             self._engine.cancel(request.request_id)
 
+    def embed(
+        self, texts: str | Sequence[str] | Sequence[list[int]], **params: Any
+    ) -> list[list[float]]:
+        """A vector for each text (or list of token ids); texts run together, each whole.
+
+        `params` are those of `POST /v1/embeddings`: dimensions, normalize, truncate_prompt_tokens, …
+        Raises BadRequestError that names the field.
+        """
+        given = [texts] if isinstance(texts, str) else list(texts)
+        wire = convert({"input": given, **params}, EmbeddingRequest)
+        requests = embedding_requests(self._preparer, wire, self._arrival())
+        found: dict[str, TokenEvent] = {}
+        try:
+            events = [event for request in requests for event in self._engine.add(request)]
+            while True:
+                found.update({event.request_id: event for event in events if event.finish})
+                if all(request.request_id in found for request in requests):
+                    break
+                events = self._step()
+        except BaseException:
+            for request in requests:
+                self._engine.cancel(request.request_id)
+            raise
+        return [_vector(found[request.request_id]) for request in requests]
+
     def close(self) -> None:
         """End the engine's threads and give its memory back."""
         self._engine.close()
@@ -217,6 +245,14 @@ class LLM:
             kind = GrammarError if outcome.delta.error_kind == "GrammarError" else InternalError
             raise kind(outcome.delta.error)
         return outcome.delta
+
+
+def _vector(event: TokenEvent) -> list[float]:
+    if event.vector is None:
+        raise InternalError(event.error or "The engine gave no vector.")
+    numbers = array("f")
+    numbers.frombytes(event.vector)
+    return numbers.tolist()
 
 
 def _completion(responder: Responder) -> Completion:

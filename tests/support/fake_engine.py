@@ -4,10 +4,12 @@
 path may carry options: `fake?step=0.01&fail_step=3` (see `FakeOptions`).
 """
 
+import math
 import os
 import signal
 import sys
 import time
+from array import array
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +21,7 @@ from headrace.config.engine import EngineConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import ModelLoadError
 from headrace.core.events import FinishReason, RequestTimes, TokenEvent, TokenLogprobs
-from headrace.core.model_info import ModelInfo
+from headrace.core.model_info import ModelInfo, Task
 from headrace.core.request import Request, TokenSegment
 from headrace.core.stats import EngineStats, StepStats
 from headrace.engine.executor.thinking import ThinkingState
@@ -27,6 +29,7 @@ from headrace.engine.memory.events import BlockRemoved, BlockStored
 
 VOCAB_SIZE = 512
 EOS_ID = 257
+EMBEDDING_SIZE = 8
 BUILD = "tests.support.fake_engine:build_engine"
 #: A token id in a prompt that does something to the engine (ids that no text makes).
 POISON_STEP, POISON_ADD, POISON_EXIT, POISON_HANG = 500, 501, 502, 503
@@ -75,6 +78,15 @@ def _prompt_logprobs(request: Request) -> tuple[TokenLogprobs, ...]:
     top = tuple((token, -1.0 - token) for token in range(count))
     prompt = [token for s in request.prompt if isinstance(s, TokenSegment) for token in s.token_ids]
     return tuple(TokenLogprobs(token, -2.5, 7, top) for token in prompt[1:])
+
+
+def vector_of(request: Request) -> "array[float]":
+    """Before it is cut and normalised: how many of the prompt's ids leave each rest."""
+    vector = array("f", [0.25] * EMBEDDING_SIZE)
+    for segment in request.prompt:
+        for token_id in segment.token_ids if isinstance(segment, TokenSegment) else ():
+            vector[token_id % EMBEDDING_SIZE] += 1.0
+    return vector
 
 
 class FakeEngine:
@@ -171,8 +183,25 @@ class FakeEngine:
     def close(self) -> None:
         self.is_closed = True
 
+    def _pool(self, sequence: _Sequence) -> TokenEvent:
+        """A vector that says what was asked for."""
+        self._end(sequence, FinishReason.STOP)
+        request = sequence.request
+        pooling = request.pooling
+        assert pooling is not None
+        vector = vector_of(request)[: pooling.dimensions or EMBEDDING_SIZE]
+        if pooling.normalize:
+            length = math.hypot(*vector)
+            vector = array("f", [number / length for number in vector])
+        times = RequestTimes(request.arrival_time, sequence.queued, sequence.first_scheduled, 0.0)
+        return TokenEvent(
+            request.request_id, 0, finish=FinishReason.STOP, times=times, vector=vector.tobytes()
+        )
+
     def _advance(self, sequence: _Sequence) -> list[TokenEvent]:
         request = sequence.request
+        if request.pooling is not None:
+            return [self._pool(sequence)]
         position = len(sequence.output)
         told = () if position or sequence.index else _prompt_logprobs(request)
         if request.params.max_tokens == 0:
@@ -275,6 +304,9 @@ def fake_info(config: EngineConfig, options: FakeOptions) -> ModelInfo:
         max_context=config.model.max_context or 2048,
         block_size=16,
         num_blocks=1000,
+        tasks=(Task.GENERATE, Task.EMBED),
+        embedding_size=EMBEDDING_SIZE,
+        max_text_tokens=64,
         max_num_seqs=options.max_num_seqs,
         isa="none",
         threads=1,

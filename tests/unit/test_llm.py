@@ -117,3 +117,18 @@ def test_nothing_is_kept_of_blocks_that_nobody_asks_for(llm):
     for number in range(5):
         llm.generate([[number + 3] * 40], max_tokens=2, **FIXED)
     assert llm._engine.take_kv_events() == []
+
+
+def test_texts_become_vectors_beside_streams(llm):
+    texts = ["one", "two words", [5, 6, 7]]
+    stream = llm.stream("a b c", max_tokens=4, **FIXED)
+    next(stream)
+    together = llm.embed(texts)
+    assert [llm.embed([text])[0] for text in texts] == together
+    assert sum(number * number for number in together[0]) == pytest.approx(1.0, abs=1e-5)
+    assert len(text_of(stream)) > 0
+    assert len(llm.embed("one", dimensions=8)[0]) == 8
+    with pytest.raises(BadRequestError, match="dimensions"):
+        llm.embed("one", dimensions=10_000)
+    with pytest.raises(BadRequestError, match=r"input\[1\]"):
+        llm.embed(["one", ""])

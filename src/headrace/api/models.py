@@ -16,6 +16,8 @@ class ModelCard(Struct, frozen=True, kw_only=True):
     """The model behind the name."""
     max_model_len: int
     """Tokens of prompt and answer together (vLLM's name for it)."""
+    capabilities: list[str] = []
+    """generate (text that goes on), embed (vectors), score (pairs, by a classification head)."""
 
 
 class ModelList(Struct, frozen=True, kw_only=True):

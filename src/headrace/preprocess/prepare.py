@@ -33,6 +33,7 @@ from headrace.preprocess.params import (
 from headrace.preprocess.reading import Reading
 from headrace.preprocess.request_bounds import resolve_count, resolve_salt, resolve_timeout
 from headrace.preprocess.special_text import free_mark
+from headrace.preprocess.tasks import check_makes_text
 from headrace.preprocess.templates import ChatTemplates
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.preprocess.tools.offer import Mode, Offer, read_offer
@@ -80,6 +81,7 @@ class Preparer:
         """`chat_template` is a template's source that replaces the model's own: ConfigError if broken."""
         self.tokenizer = tokenizer
         self.info = info
+        self.max_queue_time, self.request_timeout = config.max_queue_time, config.request_timeout
         self._config = config
         self._defaults = defaults
         self._templates = ChatTemplates(tokenizer, chat_template, clock)
@@ -109,6 +111,7 @@ class Preparer:
 
     def prepare_chat(self, request: ChatRequest, arrival: Arrival) -> PreparedChat:
         """As `chat`, with what is to be read out of the answer."""
+        check_makes_text(self.info)
         limit = request.max_completion_tokens or request.max_tokens
         offer = read_offer(request)
         ids = self._prompt(request, offer)
@@ -126,6 +129,7 @@ class Preparer:
 
     def completion(self, request: CompletionRequest, arrival: Arrival) -> tuple[Request, ...]:
         """One `Request` a prompt, in order. The ids of several end in -0, -1, …; errors as for `chat`."""
+        check_makes_text(self.info)
         prompts = request.prompts()
         if len(prompts) > 1 and request.prior_output_ids:
             raise BadRequestError(

@@ -41,6 +41,7 @@ def _cards(replica: Replica) -> list[ModelCard]:
             created=replica.created,
             root=info.source,
             max_model_len=info.max_context,
+            capabilities=[task.value for task in info.tasks],
         )
         for info in (model.info for model in replica.models.values())
         if info is not None
