@@ -13,6 +13,8 @@ MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_TOKEN_IDS = 256
+MAX_ALLOWED = 65_536
+MAX_BAD_WORDS = 128
 
 StopText = Annotated[str, Meta(max_length=MAX_STOP_CHARS)]
 StopList = Annotated[list[StopText], Meta(max_length=MAX_STOPS)]
@@ -48,6 +50,10 @@ class GenerationFields(Struct, frozen=True, kw_only=True):
     logit_bias: Annotated[dict[str, float], Meta(max_length=MAX_LOGIT_BIAS)] | None = None
     seed: Int64 | None = None
     stop: StopText | StopList | None = None
+    allowed_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_ALLOWED)] | None = None
+    """Only these tokens may be drawn (vLLM)."""
+    bad_words: StopText | Annotated[list[StopText], Meta(max_length=MAX_BAD_WORDS)] | None = None
+    """Words that the answer never holds, as their tokens spell them (vLLM)."""
     stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_TOKEN_IDS)] | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
@@ -103,6 +109,4 @@ class GenerationFields(Struct, frozen=True, kw_only=True):
 
     # Known to other servers, refused here unless harmless: see `api.unsupported`.
     logits_processors: Any = None
-    allowed_token_ids: Any = None
-    bad_words: Any = None
     spaces_between_special_tokens: Any = None

@@ -26,8 +26,6 @@ def _is_one(value: Any) -> bool:
 #: Field → values that ask for nothing. Anything else is a 400.
 _COMMON: dict[str, Harmless] = {
     "logits_processors": _falsy,
-    "allowed_token_ids": _falsy,
-    "bad_words": _falsy,
     "spaces_between_special_tokens": lambda value: isinstance(value, bool),
 }
 _CHAT: dict[str, Harmless] = {

@@ -29,7 +29,7 @@ class ThinkingLimit(Struct, frozen=True, kw_only=True):
 class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Resolved parameters of one sequence: no field is left for the engine to guess.
 
-    Processing order, the same in every back end: logit_bias, min_tokens mask, repetition penalty,
+    Processing order, the same in every back end: logit_bias, min_tokens mask, allowed_token_ids, bad_words, repetition penalty,
     presence and frequency penalties, temperature, top_k, top_p, min_p, Gumbel-max draw.
     """
 
@@ -49,6 +49,10 @@ class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Divides positive and multiplies negative logits of tokens in prompt or output (CTRL, 2019)."""
     logit_bias: dict[int, float] = {}
     """Added to the logits, by token id; each value in [-100, 100]."""
+    allowed_token_ids: tuple[int, ...] = ()
+    """Only these may be drawn; empty allows all."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Token sequences that the output never holds: the last token of one is masked behind the others."""
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     """Resolved by the server before the engine sees it; the noise is a hash of (seed, position, id)."""
     max_tokens: Annotated[int, Meta(ge=0)] = 16

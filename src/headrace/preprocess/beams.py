@@ -16,6 +16,8 @@ _WEIGHING: Final[dict[str, Any]] = {
     "frequency_penalty": 0.0,
     "repetition_penalty": 1.0,
     "logit_bias": {},
+    "allowed_token_ids": [],
+    "bad_words": [],
 }
 _NEEDS_SEARCH: Final = "is for beam search: set 'use_beam_search' to true"
 _STOPPING: Final = {True: EarlyStopping.FULL, False: EarlyStopping.HEURISTIC}

@@ -35,6 +35,7 @@ from headrace.preprocess.request_bounds import resolve_count, resolve_salt, reso
 from headrace.preprocess.special_text import free_mark
 from headrace.preprocess.tasks import check_makes_text
 from headrace.preprocess.templates import ChatTemplates
+from headrace.preprocess.token_bounds import with_token_bounds
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.preprocess.tools.offer import Mode, Offer, read_offer
 from headrace.preprocess.tools.plain_prompt import show_tools
@@ -301,6 +302,7 @@ class Preparer:
             prompt_logprobs=None if prior else _larger(fields.prompt_logprobs, prompt_logprobs),
             draw_seed=self._draw_seed,
         )
+        params = with_token_bounds(params, fields, self.tokenizer, self.info.vocab_size)
         if answer.thinking is not None:
             params = with_limit(params, answer.thinking)
         grammar = answer.grammar

@@ -98,11 +98,13 @@ class ModelExecutor:
         for slot in plan.ended_slots:
             self._table.end(slot)
             self._matchers.end(slot)
+            self._sampler.bounds.end(slot)
         for start in plan.starts:
             if start.adapter_index:
                 raise KernelError("This executor has no adapters.")
             self._table.start(start)
             self._matchers.start(start)
+            self._sampler.bounds.start(start)
         for write in plan.block_writes:
             self._table.write_blocks(write)
         for copy in plan.block_copies:

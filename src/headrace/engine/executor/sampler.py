@@ -11,6 +11,7 @@ from headrace.engine.executor.inputs import OutputRows
 from headrace.engine.executor.matching import Matchers
 from headrace.engine.executor.prompt_scores import PromptScorer
 from headrace.engine.executor.slots import SlotTable, no_biases
+from headrace.engine.executor.token_bounds import NOTHING_LEFT, TokenBounds
 from headrace.kernels.bound import Draw
 from headrace.kernels.ops import Backend
 from headrace.kernels.values import SampleBatch, SampleOutput
@@ -32,6 +33,8 @@ class Sampler:
         self._table = table
         self._matchers = Matchers(None) if matchers is None else matchers
         self._scorer = PromptScorer(backend, table)
+        self.bounds = TokenBounds(table)
+        """Told by whoever starts and ends sequences."""
         self._history = table.history.data
         self._num_logprobs = table.num_logprobs.data
         self._draw: Draw | None = None
@@ -70,6 +73,8 @@ class Sampler:
             allowed = unpack_masks(plan.token_masks, outputs.masks, logits.shape[1])
         elif self._matchers:
             allowed = self._matchers.masks(plan, outputs.count, logits.shape[1])
+        if self.bounds:
+            allowed = self.bounds.bound(plan, allowed, outputs.count, logits.shape[1])
         if table.thinking:
             allowed = table.thinking.bound(plan, allowed, outputs.count, logits.shape[1])
         tokens = draw(allowed)
@@ -99,6 +104,8 @@ class Sampler:
             accepted = self._matchers.cut(slot, accepted)
             count = len(accepted)
         if -1 in accepted:
+            if self.bounds.has(slot):
+                return RowResult(slot, dead_end=NOTHING_LEFT)
             return RowResult(slot, error=_NOT_FINITE)
         place = row.start + row.num_tokens - row.num_draft
         # The last position of a full context has no room for its token's keys, but is still history.
