@@ -22,7 +22,8 @@ HEADERS = [
 FIELDS = [
     "content", "prompt", "messages", "tokens", "request_id", "request_ids", "rid", "abort_all",
     "with_pieces", "parse_special", "add_special", "return_token_strs", "skip_special_tokens",
-    "chat_template", "model", "input", "metadata",
+    "chat_template", "model", "input", "metadata", "max_tokens", "tools", "tool_choice", "system",
+    "thinking", "text", "reasoning", "previous_response_id", "n", "stream",
 ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from headrace.core.errors import BadRequestError
 T = TypeVar("T")
 
 #: msgspec ends its sentences with the place, such as "- at `$.messages[0].role`".
-_PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?P<key>key in )?(?P<path>\$[^`]*)`)?$", re.DOTALL)
+_PLACE = re.compile(r"^(?P<what>.*?)(?: - at (?P<key>`key` in )?`(?P<path>\$[^`]*)`)?$", re.DOTALL)
 _NAMES = {
     "`int`": "a whole number",
     "`float`": "a number",

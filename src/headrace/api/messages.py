@@ -14,6 +14,7 @@ class TextBlock(Struct, frozen=True, tag_field="type", tag="text"):
     """A piece of text."""
 
     text: str
+    citations: list[Any] | None = None
 
 
 class ThinkingBlock(Struct, frozen=True, tag_field="type", tag="thinking"):
@@ -29,12 +30,19 @@ class RedactedThinkingBlock(Struct, frozen=True, tag_field="type", tag="redacted
     data: str = ""
 
 
+class Caller(Struct, frozen=True):
+    """Who calls a tool: here always the model itself."""
+
+    type: str = "direct"
+
+
 class ToolUseBlock(Struct, frozen=True, tag_field="type", tag="tool_use"):
     """A call of a tool."""
 
     id: str
     name: str
     input: dict[str, Any] = {}
+    caller: Caller = Caller()
 
 
 class ImageBlock(Struct, frozen=True, tag_field="type", tag="image"):
@@ -168,6 +176,12 @@ class TokenCount(Struct, frozen=True, kw_only=True):
     input_tokens: int
 
 
+class TokenDetails(Struct, frozen=True):
+    """What the answer's tokens were spent on."""
+
+    thinking_tokens: int
+
+
 class MessageUsage(Struct, frozen=True, kw_only=True):
     """What the answer cost."""
 
@@ -176,6 +190,11 @@ class MessageUsage(Struct, frozen=True, kw_only=True):
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
     output_tokens: int
+    output_tokens_details: TokenDetails
+    cache_creation: None = None
+    inference_geo: None = None
+    server_tool_use: None = None
+    service_tier: str = "standard"
 
 
 AnswerBlock = TextBlock | ThinkingBlock | ToolUseBlock
@@ -191,7 +210,9 @@ class Message(Struct, frozen=True, kw_only=True, tag_field="type", tag="message"
     stop_reason: str | None
     """end_turn, max_tokens, stop_sequence or tool_use."""
     stop_sequence: str | None
+    stop_details: None = None
     usage: MessageUsage
+    container: None = None
 
 
 class ErrorDetail(Struct, frozen=True, kw_only=True):

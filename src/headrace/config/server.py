@@ -102,8 +102,14 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Seconds that a stream waits for its client to come back, and that it is kept after its end."""
     max_resumable_streams: Annotated[int, Meta(ge=1)] = 256
     """Streams that are kept at once; more cannot be resumed."""
+    max_stored_responses: Annotated[int, Meta(ge=0)] = 1024
+    """Responses of /v1/responses that are kept to be asked for and gone on from; 0 keeps none."""
+    max_stored_bytes: Annotated[int, Meta(ge=1024, extra={"unit": "bytes"})] = 64 * 1024 * 1024
+    """Bytes of all kept responses with their conversations; the API key that has most gives up its oldest."""
+    stored_response_ttl: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 3600.0
+    """Seconds after which a kept response is forgotten."""
     strict: bool = False
-    """Refuse requests with fields that are not known here, instead of ignoring those fields."""
+    """Refuse requests with fields that are not known here, and those that name no model, as OpenAI does."""
     max_connections: Annotated[int, Meta(ge=1)] = 1000
     """Connections that may be open; requests on more, probes aside, are answered 503."""
     read_timeout: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 30.0

@@ -20,6 +20,8 @@ from headrace.server.routes import (
     messages,
     models,
     ops,
+    responses,
+    stored_responses,
     streams,
     text,
 )
@@ -43,6 +45,9 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint(
             "POST", "/chat/completions/input_tokens", text.input_tokens(replica), text.INPUT_TOKENS
         ),
+        Endpoint("POST", "/v1/responses", responses.create(replica), responses.CREATE),
+        Endpoint("POST", "/v1/responses/input_tokens", responses.count(replica), responses.COUNT),
+        *stored_responses.endpoints(replica),
         Endpoint("POST", "/v1/messages", messages.create(replica), messages.CREATE),
         Endpoint("POST", "/v1/messages/count_tokens", messages.count(replica), messages.COUNT),
         Endpoint("POST", "/v1/embeddings", embeddings.embed(replica), embeddings.EMBED),

@@ -5,8 +5,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from msgspec import Struct
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
+from headrace.api.problems import ProblemBody
 from headrace.server.asgi import JSON, App, Receive, Scope, Send
 
 
@@ -42,6 +43,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     example: Mapping[str, Any] | None = None
     """A body that works with any model."""
     access: Access = Access.KEY
+    error: Any = ProblemBody
+    """Type of the body of its errors."""
     errors: tuple[int, ...] = ()
     """Statuses of its own, beside those that any route of its kind has."""
 
@@ -49,10 +52,22 @@ class Operation(Struct, frozen=True, kw_only=True):
 class Endpoint(Route):
     """Starlette's route with its operation."""
 
-    def __init__(self, method: str, path: str, app: App, operation: Operation) -> None:
+    def __init__(
+        self, method: str, path: str, app: App, operation: Operation, *, id_prefix: str = ""
+    ) -> None:
+        """`id_prefix` is what the path's parameters begin with: others are not there."""
         super().__init__(path, _Handler(app), methods=[method])
         self.method: Final = method
         self.operation: Final = operation
+        self._id_prefix = id_prefix
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Part of Route."""
+        match, found = super().matches(scope)
+        names = found.get("path_params", {}).values()
+        if not all(str(name).startswith(self._id_prefix) for name in names):
+            return Match.NONE, {}
+        return match, found
 
 
 class _Handler:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -25,6 +25,7 @@ from headrace.server.admission import Ticket
 from headrace.server.asgi import Receive, Scope, Send, send_body
 from headrace.server.problems import error_named
 from headrace.server.replica import Replica, ServedModel
+from headrace.server.resume import Produce
 from headrace.server.shapes import Shape, problem_chunk, usage_of
 from headrace.server.streaming import (
     NO_EVENT,
@@ -46,6 +47,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     is_stream: bool
     is_peer: bool
     """A trusted peer: token ids go beside the chunks."""
+    detach: Callable[[Produce], bytes] | None = None
+    """Has it made without its client, who gets these bytes at once; None: the client waits for the answer."""
 
 
 class _Sequence:

@@ -1,5 +1,6 @@
 """What the generating routes share: admit → parse → prepare → submit → respond."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from headrace.preprocess.constraint import constraint_field
 from headrace.preprocess.prepare import Arrival, PreparedChat, Preparer
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.admission import Ticket
-from headrace.server.asgi import App, Receive, Scope, Send, header
+from headrace.server.asgi import App, Receive, Scope, Send, header, send_body
 from headrace.server.auth import is_trusted_peer
 from headrace.server.bodies import read_body
 from headrace.server.calls import Call, check_media_type, log_body, preparer_of
@@ -60,7 +61,11 @@ def generating(replica: Replica, prepare: Prepare) -> App:
             finally:
                 ticket.close()
 
-        if plan.is_stream:
+        if plan.detach is not None:
+            body = plan.detach(answer)
+            await asyncio.sleep(0)  # it begins, so that it can be ended by its name
+            await send_body(send, body)
+        elif plan.is_stream:
             await replica.streams.serve(names[-1], owner, answer, receive, send)
         else:
             await answer(receive, send)

@@ -8,12 +8,12 @@ import msgspec
 from msgspec import Struct, inspect
 
 from headrace import __version__
-from headrace.api.problems import ProblemBody
 from headrace.config.docs import field_docs
 from headrace.server.endpoint import Access, Endpoint, Operation
 
 _TAGS: Final = {
     "generate": "Text from a model.",
+    "responses": "OpenAI's newer API, which keeps conversations.",
     "text": "Text and tokens, without generating.",
     "models": "What is served.",
     "batches": "Many requests that nobody waits for.",
@@ -44,7 +44,7 @@ _PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 def document(routes: Sequence[Endpoint]) -> dict[str, Any]:
     """The whole document. Reads the sources of the wire types for their fields' texts."""
-    kinds = list(dict.fromkeys([ProblemBody, *_types(routes)]))
+    kinds = list(dict.fromkeys(_types(routes)))
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     by_type = dict(zip(kinds, schemas, strict=True))
     _describe(components, kinds)
@@ -103,7 +103,7 @@ def _operation(route: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
     if operation.form is not None:
         content = {"multipart/form-data": {"schema": operation.form}}
         made["requestBody"] = {"required": True, "content": content}
-    problem = {"application/json": {"schema": by_type[ProblemBody]}}
+    problem = {"application/json": {"schema": by_type[operation.error]}}
     for status in statuses(operation):
         made["responses"][str(status)] = {"description": _ERRORS[status], "content": problem}
     if route.path in ("/readyz", "/health"):
@@ -165,7 +165,8 @@ def _any_of(kind: Any, by_type: dict[Any, Any]) -> Any:
 
 def _types(routes: Iterable[Endpoint]) -> Iterator[Any]:
     for route in routes:
-        for kind in (route.operation.request, route.operation.response, route.operation.chunk):
+        told = route.operation
+        for kind in (told.request, told.response, told.chunk, told.error):
             if kind is not None:
                 yield from kind if isinstance(kind, tuple) else (kind,)
 

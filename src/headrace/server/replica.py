@@ -21,9 +21,11 @@ from headrace.observe.recorder import EngineRecorder, RequestRecorder
 from headrace.preprocess.prepare import Preparer
 from headrace.preprocess.workers import Workers
 from headrace.server.admission import Admission
+from headrace.server.background import BackgroundResponses
 from headrace.server.bodies import BodyBudget
 from headrace.server.keys import KeyRing
 from headrace.server.open_requests import OpenRequests
+from headrace.server.response_store import ResponseStore
 from headrace.server.resume import ResumableStreams
 
 if TYPE_CHECKING:
@@ -109,6 +111,13 @@ class Replica:
             max_streams=config.max_resumable_streams,
         )
         self.batches = self._open_batches()
+        self.responses = ResponseStore(
+            clock,
+            max_responses=config.max_stored_responses,
+            max_bytes=config.max_stored_bytes,
+            ttl=config.stored_response_ttl,
+        )
+        self.background = BackgroundResponses()
         self.bodies = BodyBudget(config.max_buffered_bytes, self.note_rejection)
         self.created = int(clock.wall())
         self._started = clock.monotonic()
@@ -132,7 +141,16 @@ class Replica:
     # -- models -----------------------------------------------------------------------------------
 
     def find(self, name: str | None) -> ServedModel:
-        """The model of this name; without one, the only model. Raises for unknown and loading ones."""
+        """The model of this name; without one, the only model. Raises for unknown and loading ones.
+
+        A strict server wants a name.
+        """
+        if name is None and self.config.strict:
+            raise BadRequestError(
+                "'model' is required: this server is strict.",
+                param="model",
+                code="missing_required_parameter",
+            )
         if name is None:
             if len(self.models) != 1:
                 raise BadRequestError(

@@ -35,8 +35,11 @@ async def test_the_header_is_bounded_and_errors_carry_it_too(tmp_path):
 
 async def test_a_strict_server_refuses_and_names_them(tmp_path):
     async with InProcess(tmp_path, strict=True) as app:
-        assert (await app.http.post("/v1/completions", json=TEXT)).status_code == 200
-        answer = await app.http.post("/v1/completions", json={**TEXT, "b": 1, "a": 2})
+        named = {**TEXT, "model": "fake"}
+        assert (await app.http.post("/v1/completions", json=named)).status_code == 200
+        nameless = await app.http.post("/v1/completions", json=TEXT)
+        assert (nameless.status_code, nameless.json()["error"]["param"]) == (400, "model")
+        answer = await app.http.post("/v1/completions", json={**named, "b": 1, "a": 2})
         assert answer.status_code == 400
         error = answer.json()["error"]
         assert error["code"] == "unknown_parameter"

@@ -27,6 +27,7 @@ from headrace.api.messages import (
     MessageUsage,
     TextBlock,
     ThinkingBlock,
+    TokenDetails,
     ToolUseBlock,
 )
 from headrace.api.usage import Usage
@@ -94,12 +95,13 @@ class MessagesShape:
 
 def usage_of(usage: Usage) -> MessageUsage:
     """The prompt's tokens in two: those that were computed, and those that came from the prefix cache."""
-    details = usage.prompt_tokens_details
-    cached = 0 if details is UNSET else details.cached_tokens
+    given, made = usage.prompt_tokens_details, usage.completion_tokens_details
+    cached = 0 if given is UNSET else given.cached_tokens
     return MessageUsage(
         input_tokens=usage.prompt_tokens - cached,
         cache_read_input_tokens=cached,
         output_tokens=usage.completion_tokens,
+        output_tokens_details=TokenDetails(0 if made is UNSET else made.reasoning_tokens),
     )
 
 

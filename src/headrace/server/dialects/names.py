@@ -28,7 +28,9 @@ def renamed(names: Names) -> Iterator[None]:
 
 
 def shared_fields(request: GenerationFields) -> dict[str, object]:
-    """The fields that a dialect has in common with chat."""
+    """The fields that a dialect has in common with chat. Raises BadRequestError for several answers."""
+    if request.n not in (None, 1):
+        raise BadRequestError("'n' must be 1: there is one answer here.", param="n")
     return {name: getattr(request, name) for name in GenerationFields.__struct_fields__}
 
 

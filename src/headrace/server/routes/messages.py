@@ -1,7 +1,13 @@
 """`POST /v1/messages` and `/v1/messages/count_tokens`, as Anthropic has them."""
 
 from headrace.api.message_events import MessageEvent
-from headrace.api.messages import CountTokensRequest, Message, MessagesRequest, TokenCount
+from headrace.api.messages import (
+    CountTokensRequest,
+    ErrorBody,
+    Message,
+    MessagesRequest,
+    TokenCount,
+)
 from headrace.preprocess.prepare import PreparedChat
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.asgi import App
@@ -24,6 +30,7 @@ CREATE = Operation(
     request=MessagesRequest,
     response=Message,
     chunk=MessageEvent,
+    error=ErrorBody,
     example={"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8},
 )
 COUNT = Operation(
@@ -31,6 +38,7 @@ COUNT = Operation(
     tag="text",
     request=CountTokensRequest,
     response=TokenCount,
+    error=ErrorBody,
     example={"messages": [{"role": "user", "content": "Say hello."}]},
 )
 
