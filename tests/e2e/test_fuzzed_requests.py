@@ -66,6 +66,7 @@ async def run(model: str, *options: str, growth: int, seed: int) -> None:
     """`growth` is how many bytes the server's processes may grow by over the last 1,200 requests."""
     rng = random.Random(seed)
     options = (*options, "--read-timeout", "5", "--grammar-processes", "1")
+    options = (*options, "--max-stored-bytes", "256KiB")  # what is kept is no leak
     with local_server([model, *options], ready_timeout=120) as server:
         port = urlsplit(server.url).port
         assert port is not None
