@@ -14,6 +14,7 @@ from headrace.server.endpoint import Access, Endpoint, Operation
 _TAGS: Final = {
     "generate": "Text from a model.",
     "responses": "OpenAI's newer API, which keeps conversations.",
+    "embed": "Vectors and scores of texts.",
     "text": "Text and tokens, without generating.",
     "models": "What is served.",
     "batches": "Many requests that nobody waits for.",
