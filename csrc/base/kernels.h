@@ -135,7 +135,7 @@ struct SampleArgs {
   int64_t logits_stride;  // in floats
   int32_t num_rows, vocab_size;
   const float *temperature, *top_p, *min_p, *presence_penalty, *frequency_penalty,
-      *repetition_penalty;
+      *repetition_penalty, *typical_p, *top_n_sigma, *xtc_probability, *xtc_threshold;
   const int32_t* top_k;
   const uint64_t* seeds;
   const int64_t* output_positions;

@@ -23,6 +23,7 @@ struct Batch {
   Array1<float> temperature;
   Array1<int32_t> top_k;
   Array1<float> top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
+  Array1<float> typical_p, top_n_sigma, xtc_probability, xtc_threshold;
   Array1<uint64_t> seeds;
   Array1<int64_t> output_positions;
   Array1<int32_t> num_logprobs, slots;
@@ -43,6 +44,10 @@ void check_sizes(const Batch& batch, size_t rows) {
                           batch.presence_penalty.size(),
                           batch.frequency_penalty.size(),
                           batch.repetition_penalty.size(),
+                          batch.typical_p.size(),
+                          batch.top_n_sigma.size(),
+                          batch.xtc_probability.size(),
+                          batch.xtc_threshold.size(),
                           batch.seeds.size(),
                           batch.output_positions.size(),
                           batch.num_logprobs.size(),
@@ -165,6 +170,10 @@ class BoundSample {
     args_.presence_penalty = batch_.presence_penalty.data();
     args_.frequency_penalty = batch_.frequency_penalty.data();
     args_.repetition_penalty = batch_.repetition_penalty.data();
+    args_.typical_p = batch_.typical_p.data();
+    args_.top_n_sigma = batch_.top_n_sigma.data();
+    args_.xtc_probability = batch_.xtc_probability.data();
+    args_.xtc_threshold = batch_.xtc_threshold.data();
     args_.top_k = batch_.top_k.data();
     args_.seeds = batch_.seeds.data();
     args_.output_positions = batch_.output_positions.data();
@@ -193,7 +202,9 @@ void make_bound_sample(BoundSample* self, std::shared_ptr<Device> device, const 
                        const Array1<float>& top_p, const Array1<float>& min_p,
                        const Array1<float>& presence_penalty,
                        const Array1<float>& frequency_penalty,
-                       const Array1<float>& repetition_penalty, const Array1<uint64_t>& seeds,
+                       const Array1<float>& repetition_penalty, const Array1<float>& typical_p,
+                       const Array1<float>& top_n_sigma, const Array1<float>& xtc_probability,
+                       const Array1<float>& xtc_threshold, const Array1<uint64_t>& seeds,
                        const Array1<int64_t>& output_positions, const Array1<int32_t>& num_logprobs,
                        const Array1<int32_t>& slots, const Array2<int32_t>& history,
                        const Array1<int32_t>& history_lengths, const Array1<int32_t>& num_prompt,
@@ -209,6 +220,10 @@ void make_bound_sample(BoundSample* self, std::shared_ptr<Device> device, const 
                     presence_penalty,
                     frequency_penalty,
                     repetition_penalty,
+                    typical_p,
+                    top_n_sigma,
+                    xtc_probability,
+                    xtc_threshold,
                     seeds,
                     output_positions,
                     num_logprobs,

@@ -62,6 +62,27 @@ HR_INLINE Workspace workspace_at(std::byte* memory, int size) {
   return w;
 }
 
+// What is kept of the tokens up to the cut.
+HR_INLINE Band narrow(const SampleArgs& args, int r, const Row& row, const Scaling& scaling,
+                      Cut cut, uint64_t key, const Workspace& w) {
+  if (args.top_n_sigma[r] > 0.0f) {
+    const float lowest = sigma_bound(row, scaling, args.top_n_sigma[r]);
+    if (lowest > cut.value) cut = {lowest, INT32_MAX};
+  }
+  Band band{kFromTheFirst, cut};
+  if (args.typical_p[r] < 1.0f) {
+    band = cut_typical(row, scaling, band, args.typical_p[r], w.candidates);
+  }
+  if (args.xtc_probability[r] > 0.0f) {
+    // No token has this id, so its hash is a number of the draw's own.
+    const Vec chance = to_float(shift_right<9>(hash_tokens(key, words(0xffffffffu))));
+    if ((first_lane(chance) + 0.5f) * 0x1p-23f < args.xtc_probability[r]) {
+      band = exclude_top(row, scaling, band, args.xtc_threshold[r], w.candidates);
+    }
+  }
+  return band;
+}
+
 // The token of an edited row whose maxima are known, or -1 if nothing is left to draw.
 HR_INLINE int draw(const SampleArgs& args, int r, const Row& row, ThreadPool* pool,
                    const Workspace& w) {
@@ -83,8 +104,8 @@ HR_INLINE int draw(const SampleArgs& args, int r, const Row& row, ThreadPool* po
   }
   const float lowest = min_p > 0.0f ? static_cast<float>(::log(double{min_p})) : cut.value;
   if (lowest > cut.value) cut = {lowest, INT32_MAX};
-  return draw_token(row, scaling, cut, row_key(args.seeds[r], args.output_positions[r]), pool,
-                    w.draws);
+  const uint64_t key = row_key(args.seeds[r], args.output_positions[r]);
+  return draw_token(row, scaling, narrow(args, r, row, scaling, cut, key, w), key, pool, w.draws);
 }
 
 // Log-probability and rank of the token, and the best alternatives, of the raw row.

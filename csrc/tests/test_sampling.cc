@@ -32,6 +32,8 @@ struct Batch {
     args.temperature = temperature, args.top_p = top_p, args.min_p = min_p;
     args.presence_penalty = presence, args.frequency_penalty = frequency;
     args.repetition_penalty = repetition;
+    args.typical_p = typical, args.top_n_sigma = sigma;
+    args.xtc_probability = xtc_probability, args.xtc_threshold = xtc_threshold;
     args.top_k = top_k, args.seeds = seeds, args.output_positions = positions;
     args.num_logprobs = num_logprobs, args.slots = slots;
     args.history = history.data(), args.history_stride = kHistory;
@@ -54,6 +56,10 @@ struct Batch {
   float min_p[kRows] = {0.0f, 0.0f, 0.0f, 0.0f, 0.1f, 0.0f, 0.05f, 0.0f};
   float presence[kRows] = {0.0f, 0.5f, 0.5f}, frequency[kRows] = {0.0f, 0.0f, 0.1f};
   float repetition[kRows] = {1.0f, 1.0f, 1.2f, 1.0f, 1.0f, 1.0f, 1.0f, 0.9f};
+  float typical[kRows] = {1.0f, 1.0f, 0.5f, 1.0f, 1.0f, 1.0f, 0.9f, 0.2f};
+  float sigma[kRows] = {0.0f, 0.0f, 0.0f, 1.0f, 0.0f, 0.5f, 0.0f, 2.0f};
+  float xtc_probability[kRows] = {1.0f, 1.0f, 0.5f, 0.0f, 1.0f, 1.0f, 1.0f, 0.0f};
+  float xtc_threshold[kRows] = {0.1f, 0.1f, 0.05f, 0.1f, 0.2f, 0.0f, 0.01f, 0.1f};
   int32_t top_k[kRows] = {0, 0, 0, 0, 3, 0, 1000000, 0};
   uint64_t seeds[kRows] = {1, 2, 3, 4, 5, 6, 7, ~uint64_t{0}};
   int64_t positions[kRows] = {0, 1, 2, 3, 4, 5, 6, 1 << 20};

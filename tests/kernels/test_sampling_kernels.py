@@ -64,6 +64,12 @@ GRID = {
     "min_p": {"min_p": 0.05},
     "min_p one": {"min_p": 1.0},
     "all": {"top_k": 50, "top_p": 0.8, "min_p": 0.02, "temperature": 1.5},
+    "typical": {"typical_p": 0.5},
+    "typical small": {"typical_p": 0.01, "temperature": 1.5},
+    "sigma": {"top_n_sigma": 1.0, "temperature": 2.0},
+    "xtc": {"xtc_probability": 1.0, "xtc_threshold": 0.02},
+    "xtc by chance": {"xtc_probability": 0.5, "xtc_threshold": 0.001, "top_k": 40},
+    "narrow": {"typical_p": 0.8, "top_n_sigma": 3.0, "xtc_probability": 0.7, "top_p": 0.95},
     "penalties": {
         "prompt": [0, 1, 2, 3],
         "output": [2, 2, 4, 5, 2],

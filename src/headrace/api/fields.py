@@ -44,6 +44,11 @@ class GenerationFields(Struct, frozen=True, kw_only=True):
     top_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
     top_k: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
     min_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
+    typical_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
+    """Locally typical sampling, as the next three in llama.cpp's words."""
+    top_n_sigma: Annotated[float, Meta(ge=-1.0, le=1000.0)] | None = None
+    xtc_probability: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
+    xtc_threshold: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0.0, le=100.0)] | None = None

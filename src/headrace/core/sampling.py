@@ -30,7 +30,8 @@ class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Resolved parameters of one sequence: no field is left for the engine to guess.
 
     Processing order, the same in every back end: logit_bias, min_tokens mask, allowed_token_ids, bad_words, repetition penalty,
-    presence and frequency penalties, temperature, top_k, top_p, min_p, Gumbel-max draw.
+    presence and frequency penalties, temperature, top_k, top_p, min_p,
+    top_n_sigma, typical_p, xtc, Gumbel-max draw.
     """
 
     temperature: Annotated[float, Meta(ge=0.0, le=100.0)] = 1.0
@@ -41,6 +42,13 @@ class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Keep the smallest set of most likely tokens whose probability reaches p."""
     min_p: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
     """Drop tokens less likely than this share of the most likely one."""
+    top_n_sigma: Annotated[float, Meta(ge=0.0, le=1000.0)] = 0.0
+    """Drop tokens whose logit is more than n standard deviations below the largest; 0 keeps all."""
+    typical_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    """Keep the tokens whose information is nearest to the entropy, up to this share of probability."""
+    xtc_probability: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
+    """Chance that all tokens at least `xtc_threshold` likely but the least likely of them are dropped."""
+    xtc_threshold: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.1
     presence_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] = 0.0
     """Subtracted once from the logit of every token that the output holds."""
     frequency_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] = 0.0

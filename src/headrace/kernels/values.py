@@ -116,6 +116,10 @@ class SampleBatch:
     presence_penalty: NDArray[np.float32]  # [R]
     frequency_penalty: NDArray[np.float32]  # [R]
     repetition_penalty: NDArray[np.float32]  # [R]
+    typical_p: NDArray[np.float32]  # [R]; 1 keeps all
+    top_n_sigma: NDArray[np.float32]  # [R]; 0 keeps all
+    xtc_probability: NDArray[np.float32]  # [R]; 0 excludes none
+    xtc_threshold: NDArray[np.float32]  # [R]
     seeds: NDArray[np.uint64]  # [R]
     output_positions: NDArray[np.int64]  # [R]; absolute position among the output tokens
     num_logprobs: NDArray[np.int32]  # [R]; -1 none, else that many alternatives beside the token

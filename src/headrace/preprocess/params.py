@@ -35,6 +35,14 @@ class SamplingFields(Protocol):
     @property
     def min_p(self) -> float | None: ...
     @property
+    def typical_p(self) -> float | None: ...
+    @property
+    def top_n_sigma(self) -> float | None: ...
+    @property
+    def xtc_probability(self) -> float | None: ...
+    @property
+    def xtc_threshold(self) -> float | None: ...
+    @property
     def presence_penalty(self) -> float | None: ...
     @property
     def frequency_penalty(self) -> float | None: ...
@@ -92,6 +100,10 @@ def resolve_params(
         top_k=_top_k(fields.top_k, defaults.top_k),
         top_p=max(top_p, SMALLEST_TOP_P),
         min_p=_number("min_p", fields.min_p, defaults.min_p, 0.0, 0.0, 1.0),
+        top_n_sigma=max(0.0, _number("top_n_sigma", fields.top_n_sigma, None, 0.0, -1.0, 1000.0)),
+        typical_p=max(_number("typical_p", fields.typical_p, None, 1.0, 0.0, 1.0), SMALLEST_TOP_P),
+        xtc_probability=_number("xtc_probability", fields.xtc_probability, None, 0.0, 0.0, 1.0),
+        xtc_threshold=_number("xtc_threshold", fields.xtc_threshold, None, 0.1, 0.0, 1.0),
         presence_penalty=_number("presence_penalty", fields.presence_penalty, None, 0.0, -2.0, 2.0),
         frequency_penalty=_number(
             "frequency_penalty", fields.frequency_penalty, None, 0.0, -2.0, 2.0

@@ -33,6 +33,10 @@ class SlotTable:
         self.presence_penalty: NDArray[np.float32] = np.zeros(max_num_seqs, np.float32)
         self.frequency_penalty: NDArray[np.float32] = np.zeros(max_num_seqs, np.float32)
         self.repetition_penalty: NDArray[np.float32] = np.ones(max_num_seqs, np.float32)
+        self.typical_p: NDArray[np.float32] = np.ones(max_num_seqs, np.float32)
+        self.top_n_sigma: NDArray[np.float32] = np.zeros(max_num_seqs, np.float32)
+        self.xtc_probability: NDArray[np.float32] = np.zeros(max_num_seqs, np.float32)
+        self.xtc_threshold: NDArray[np.float32] = np.zeros(max_num_seqs, np.float32)
         self.num_logprobs: NDArray[np.int32] = np.full(max_num_seqs, -1, np.int32)
         self.num_prompt_logprobs: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
         self.min_tokens: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
@@ -107,6 +111,10 @@ class SlotTable:
         self.presence_penalty[slot] = params.presence_penalty
         self.frequency_penalty[slot] = params.frequency_penalty
         self.repetition_penalty[slot] = params.repetition_penalty
+        self.typical_p[slot] = params.typical_p
+        self.top_n_sigma[slot] = params.top_n_sigma
+        self.xtc_probability[slot] = params.xtc_probability
+        self.xtc_threshold[slot] = params.xtc_threshold
         self.num_logprobs[slot] = -1 if params.logprobs is None else params.logprobs
         self.num_prompt_logprobs[slot] = params.prompt_logprobs or 0
         self.min_tokens[slot] = params.min_tokens

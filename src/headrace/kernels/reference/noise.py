@@ -49,3 +49,10 @@ def gumbel(key: int, token_ids: NDArray[np.uint32]) -> NDArray[np.float32]:
     x = mix32(mix32(token_ids.astype(np.uint32) + low) ^ high)
     uniform = ((x >> np.uint32(9)).astype(np.float64) + 0.5) * 2.0**-23
     return (-np.log(-np.log(uniform))).astype(np.float32)
+
+
+def uniform(key: int) -> float:
+    """A number in (0, 1) of the draw itself: that of the token id 2^32 - 1, which no token has."""
+    low, high = np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32)
+    x = mix32(mix32(np.array([0xFFFFFFFF], np.uint32) + low) ^ high)
+    return float(((int(x[0]) >> 9) + 0.5) * 2.0**-23)

@@ -9,7 +9,11 @@ One row, in this order (`core.sampling.SamplingParams` has the same list):
    `s = (z - max z) * (1 / temperature)`, and the likeliest tokens, ordered by (s descending, id
    ascending), are kept: the first top_k; of these, the shortest prefix whose share of their
    probability reaches top_p (Holtzman et al., 2020); of these, those at least min_p times as likely as
-   the first, `s >= log(min_p)` (Nguyen et al., 2024).
+   the first, `s >= log(min_p)` (Nguyen et al., 2024); of these, those with `s >= -n * sigma`, sigma the
+   standard deviation of all s above -inf (top-n-sigma, Tang et al., 2024); of these, those whose information
+   is nearest to the entropy until their share reaches typical_p, and all as near as the last (Meister et
+   al., 2023); of these, when the draw's own number (the hash of token 2^32 - 1) is below xtc_probability,
+   those less than xtc_threshold likely and the last of the others (exclude top choices, P. E. Weidmann).
 3. Gumbel-max: the kept token with the largest `s + g` (lowest id among equals), with g from
    `reference/noise.py`. This draws from the softmax of the kept s (Gumbel, 1954; Maddison et al., 2014).
 
@@ -21,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.kernels.reference.noise import gumbel, row_key
+from headrace.kernels.reference.noise import gumbel, row_key, uniform
 from headrace.kernels.values import SampleBatch, SampleOutput
 
 Float32 = NDArray[np.float32]
@@ -94,6 +98,7 @@ def sample_row(logits: Float32, batch: SampleBatch, row: int) -> int:
     truncation = Truncation(int(batch.top_k[row]), float(batch.top_p[row]), float(batch.min_p[row]))
     kept = kept_tokens(scaled, truncation)
     key = row_key(int(batch.seeds[row]), int(batch.output_positions[row]))
+    kept = narrow(scaled, kept, batch, row, key)
     perturbed = scaled[kept] + gumbel(key, kept.astype(np.uint32))
     return int(kept[np.argmax(perturbed)])
 
@@ -145,6 +150,30 @@ def kept_tokens(scaled: Float32, truncation: Truncation) -> NDArray[np.int64]:
     if truncation.min_p > 0:
         order = order[scaled[order] >= np.float32(np.log(np.float64(truncation.min_p)))]
     return np.sort(order)
+
+
+def narrow(
+    scaled: Float32, kept: NDArray[np.int64], batch: SampleBatch, row: int, key: int
+) -> NDArray[np.int64]:
+    """What top_n_sigma, typical_p and xtc leave of these ids, ascending."""
+    sigmas = batch.top_n_sigma[row]
+    if sigmas > 0:
+        deviation = scaled[scaled > -np.inf].astype(np.float64).std()
+        kept = kept[scaled[kept] >= np.float32(-np.float64(sigmas) * deviation)]
+    if batch.typical_p[row] < 1:
+        weights = np.exp(scaled[kept].astype(np.float64))
+        centre = np.float32((weights * scaled[kept]).sum() / weights.sum())
+        distance = np.abs(scaled[kept] - centre)
+        order = np.argsort(distance, kind="stable")
+        reached = np.cumsum(weights[order]) >= np.float64(batch.typical_p[row]) * weights.sum()
+        kept = kept[distance <= distance[order[np.argmax(reached)]]]
+    if np.float32(uniform(key)) < batch.xtc_probability[row]:
+        weights = np.exp(scaled[kept].astype(np.float64))
+        likely = kept[weights >= np.float64(batch.xtc_threshold[row]) * weights.sum()]
+        if len(likely) >= 2:
+            last = likely[np.lexsort((likely, -scaled[likely]))[-1]]
+            kept = kept[~np.isin(kept, likely) | (kept == last)]
+    return kept
 
 
 def report_logprobs(
