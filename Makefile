@@ -6,7 +6,7 @@ NATIVE := build/native
 CMAKE_ARGS := -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-test native serve test check check-native check-cross soak bench docs clean
+.PHONY: help install install-test native serve test check check-native check-cross soak suites bench docs clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -44,6 +44,9 @@ test: install-test  ## Run the whole test suite
 
 soak: install-test  ## Run the long tests
 	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)
+
+suites: install-test  ## Run suites that others wrote (llama.cpp, llm-comply, compatcanary, schemathesis) and write docs/results/suites.md
+	$(BIN)/python tests/suites/run.py $(ARGS)
 
 check: install-test  ## ruff, mypy, import-linter, clang-format
 	$(BIN)/ruff format --check .

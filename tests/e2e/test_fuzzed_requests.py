@@ -58,7 +58,8 @@ def check(answers: list[tuple[bytes, Answer]]) -> Counter[int | None]:
         told = f"{request[:1500]!r}\n{answer.status} {answer.body[:1500]!r}"
         assert answer.status is None or answer.status < 500, told
         assert b'"server_error"' not in answer.body, told
-        assert b'"api_error"' not in answer.body, told
+        # A request to abort everything cancels what else runs, which is no fault.
+        assert b'"api_error"' not in answer.body or b"was cancelled" in answer.body, told
     return Counter(answer.status for _, answer in answers)
 
 

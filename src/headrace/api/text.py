@@ -124,6 +124,18 @@ class Props(Struct, frozen=True, kw_only=True):
     build_info: str
 
 
+class TokenizerInfo(Struct, frozen=True, kw_only=True):
+    """vLLM's `/tokenizer_info`, as far as clients need it."""
+
+    tokenizer_class: str = "PreTrainedTokenizerFast"
+    model_max_length: int
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    """The end-of-sequence token: nothing here is padded."""
+    chat_template: str
+
+
 class AbortRequest(Struct, frozen=True, kw_only=True):
     """Whose end is wanted: ids of answers, or names that clients gave in `x-request-id`."""
 

@@ -108,6 +108,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Bytes of all kept responses with their conversations; the API key that has most gives up its oldest."""
     stored_response_ttl: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 3600.0
     """Seconds after which a kept response is forgotten."""
+    accept_any_model: bool = False
+    """Let the only model answer under any name that a request gives, instead of 404 for others."""
     strict: bool = False
     """Refuse requests with fields that are not known here, and those that name no model, as OpenAI does."""
     max_connections: Annotated[int, Meta(ge=1)] = 1000

@@ -17,6 +17,7 @@ from headrace.server.routes import (
     docs,
     embeddings,
     files,
+    llama,
     messages,
     models,
     ops,
@@ -35,6 +36,7 @@ def build_routes(replica: Replica) -> list[Endpoint]:
     documents = docs.Documents(lambda: routes)
     routes = [
         Endpoint("POST", "/v1/chat/completions", chat.create(replica), chat.CREATE),
+        Endpoint("POST", "/chat/completions", chat.create(replica), chat.CREATE),
         Endpoint("POST", "/v1/completions", completions.create(replica), completions.CREATE),
         Endpoint(
             "POST",
@@ -48,6 +50,7 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint("POST", "/v1/responses", responses.create(replica), responses.CREATE),
         Endpoint("POST", "/v1/responses/input_tokens", responses.count(replica), responses.COUNT),
         *stored_responses.endpoints(replica),
+        Endpoint("POST", "/completion", llama.completion(replica), llama.COMPLETION),
         Endpoint("POST", "/v1/messages", messages.create(replica), messages.CREATE),
         Endpoint("POST", "/v1/messages/count_tokens", messages.count(replica), messages.COUNT),
         Endpoint("POST", "/v1/embeddings", embeddings.embed(replica), embeddings.EMBED),
@@ -59,6 +62,7 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint("POST", "/tokenize", text.tokenize(replica), text.TOKENIZE),
         Endpoint("POST", "/detokenize", text.detokenize(replica), text.DETOKENIZE),
         Endpoint("POST", "/apply-template", text.apply_template(replica), text.APPLY_TEMPLATE),
+        Endpoint("GET", "/tokenizer_info", text.tokenizer_info(replica), text.TOKENIZER_INFO),
         Endpoint("GET", "/props", text.props(replica), text.PROPS),
         Endpoint("POST", "/v1/abort", abort.abort(replica, must_exist=True), abort.ABORT),
         Endpoint("POST", "/abort_request", abort.abort(replica, must_exist=False), abort.DIALECT),
@@ -73,6 +77,7 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint("GET", "/v1/batches", batches.list_batches(replica), batches.LIST),
         Endpoint("GET", "/v1/batches/{batch_id}", batches.one_batch(replica), batches.ONE),
         Endpoint("POST", "/v1/batches/{batch_id}/cancel", batches.cancel(replica), batches.CANCEL),
+        Endpoint("GET", "/models", models.list_models(replica), models.LIST),
         Endpoint("GET", "/v1/models", models.list_models(replica), models.LIST),
         Endpoint("GET", "/v1/models/{name:path}", models.one_model(replica), models.ONE),
         Endpoint("GET", "/livez", ops.livez(), ops.LIVEZ),

@@ -143,7 +143,7 @@ class Replica:
     def find(self, name: str | None) -> ServedModel:
         """The model of this name; without one, the only model. Raises for unknown and loading ones.
 
-        A strict server wants a name.
+        A strict server wants a name. With `accept_any_model` the only model answers to every name.
         """
         if name is None and self.config.strict:
             raise BadRequestError(
@@ -151,7 +151,7 @@ class Replica:
                 param="model",
                 code="missing_required_parameter",
             )
-        if name is None:
+        if name is None or (self.config.accept_any_model and len(self.models) == 1):
             if len(self.models) != 1:
                 raise BadRequestError(
                     "'model' is required, because several models are served here.", param="model"

@@ -78,6 +78,7 @@ async def test_a_stop_sequence_is_told(app):
     [
         ("POST", "/v1/messages", {"messages": HELLO}, 400, "invalid_request_error"),
         ("POST", "/v1/messages", {"messages": HELLO, "max_tokens": 5, "model": "x"}, 404, "not_found_error"),
+        ("POST", "/v1/messages", {"messages": HELLO, "max_tokens": 5, "n": 2}, 400, "invalid_request_error"),
         ("GET", "/v1/messages", None, 405, "invalid_request_error"),
         ("GET", "/v1/messages/nothing", None, 404, "not_found_error"),
         ("POST", "/v1/messages/count_tokens", {"messages": 3}, 400, "invalid_request_error"),

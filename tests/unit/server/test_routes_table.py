@@ -8,6 +8,7 @@ from headrace.server.replica import Replica
 
 ROUTES = {
     ("POST", "/v1/chat/completions"),
+    ("POST", "/chat/completions"),
     ("POST", "/v1/completions"),
     ("POST", "/v1/chat/completions/input_tokens"),
     ("POST", "/chat/completions/input_tokens"),
@@ -17,6 +18,7 @@ ROUTES = {
     ("DELETE", "/v1/responses/{response_id}"),
     ("POST", "/v1/responses/{response_id}/cancel"),
     ("GET", "/v1/responses/{response_id}/input_items"),
+    ("POST", "/completion"),
     ("POST", "/v1/messages"),
     ("POST", "/v1/messages/count_tokens"),
     ("POST", "/v1/embeddings"),
@@ -31,6 +33,7 @@ ROUTES = {
     ("POST", "/v1/abort"),
     ("POST", "/abort_request"),
     ("POST", "/abort_requests"),
+    ("GET", "/tokenizer_info"),
     ("GET", "/props"),
     ("GET", "/v1/streams/{stream_id}"),
     ("POST", "/v1/files"),
@@ -42,6 +45,7 @@ ROUTES = {
     ("GET", "/v1/batches"),
     ("GET", "/v1/batches/{batch_id}"),
     ("POST", "/v1/batches/{batch_id}/cancel"),
+    ("GET", "/models"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{name:path}"),
     ("GET", "/livez"),

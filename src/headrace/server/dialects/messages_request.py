@@ -51,6 +51,8 @@ def to_chat(request: MessagesFields) -> ChatRequest:
     for field in ("container", "mcp_servers"):
         if getattr(request, field):
             raise _fault(field, "is not supported by this server", "unsupported_parameter")
+    if request.n is not None and request.n != 1:
+        raise _fault("n", "must be 1: a message is one answer")
     messages: list[ChatMessage] = []
     if request.system:
         messages.append(ChatMessage(role="system", content=_system(request.system)))

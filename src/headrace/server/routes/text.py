@@ -14,6 +14,7 @@ from headrace.api.text import (
     TokenizeChat,
     TokenizeContent,
     TokenizePrompt,
+    TokenizerInfo,
 )
 from headrace.api.unsupported import refuse_unsupported
 from headrace.core.errors import BadRequestError
@@ -55,6 +56,11 @@ INPUT_TOKENS = Operation(
     request=ChatRequest,
     response=InputTokens,
     example={"messages": _HELLO},
+)
+TOKENIZER_INFO = Operation(
+    summary="Marks of the tokenizer, as vLLM tells them",
+    tag="models",
+    response=TokenizerInfo,
 )
 PROPS = Operation(
     summary="What llama.cpp's clients ask first",
@@ -125,6 +131,24 @@ def input_tokens(replica: Replica) -> App:
         return InputTokens(input_tokens=len(ids))
 
     return answering(replica, answer)
+
+
+def tokenizer_info(replica: Replica) -> App:
+    """The marks of the only model's tokenizer, or of the first's."""
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        preparer = preparer_of(next(iter(replica.models.values())))
+        facts = preparer.tokenizer.facts
+        answer = TokenizerInfo(
+            model_max_length=preparer.info.max_context,
+            bos_token=facts.bos_token,
+            eos_token=facts.eos_token,
+            pad_token=facts.eos_token,
+            chat_template=preparer.template_source,
+        )
+        await send_json(send, answer)
+
+    return respond
 
 
 def props(replica: Replica) -> App:
