@@ -116,6 +116,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Connections that may be open; requests on more, probes aside, are answered 503."""
     read_timeout: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 30.0
     """Seconds in which a request, headers and body, must arrive; else it is answered 408."""
+    max_socket_requests: Annotated[int, Meta(ge=1)] = 64
+    """Requests that one WebSocket may have running; more are answered with the error of a 429."""
     stall_timeout: Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})] = 30.0
     """Seconds that a client may stop reading its answer before it is cut off and its place given away."""
     max_n: Annotated[int, Meta(ge=1)] = 16

@@ -26,6 +26,7 @@ from headrace.server.routes import (
     streams,
     text,
 )
+from headrace.server.sockets import Sockets, by_type
 
 #: What a form may have beside its file.
 FORM_BYTES = 64 * 1024
@@ -118,10 +119,8 @@ def build_app(replica: Replica) -> App:
                 return route.path
         return "other"
 
+    inner = Observed(Problems(routed, error_writer_of), replica.clock, replica.metrics, route_of)
     if replica.batches is not None:
-        inner = Observed(
-            Problems(routed, error_writer_of), replica.clock, replica.metrics, route_of
-        )
         replica.batches.bind(inner, frozenset(route.path for route in routes))
     upload = config.batches.max_file_bytes + FORM_BYTES
     app: App = BodyLimit(routed, config.max_body_bytes, {"/v1/files": upload})
@@ -130,4 +129,11 @@ def build_app(replica: Replica) -> App:
     app = Problems(app, error_writer_of)
     if config.security.cors_origins:
         app = Cors(app, config.security.cors_origins)
-    return Observed(app, replica.clock, replica.metrics, route_of)
+    sockets = Sockets(
+        inner,
+        replica.keys,
+        origins=config.security.cors_origins,
+        max_requests=config.max_socket_requests,
+        max_depth=config.max_json_depth,
+    )
+    return by_type(Observed(app, replica.clock, replica.metrics, route_of), sockets)

@@ -20,7 +20,7 @@ from headrace.server.bodies import read_body
 from headrace.server.calls import Call, check_media_type, log_body, preparer_of
 from headrace.server.exchange import Exchange, Plan
 from headrace.server.guard import owner_of
-from headrace.server.inner import is_background
+from headrace.server.inner import is_background, is_inner
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.resume import resume
 from headrace.server.shapes import Head, Shape, fingerprint
@@ -65,7 +65,7 @@ def generating(replica: Replica, prepare: Prepare) -> App:
             body = plan.detach(answer)
             await asyncio.sleep(0)  # it begins, so that it can be ended by its name
             await send_body(send, body)
-        elif plan.is_stream:
+        elif plan.is_stream and not is_inner(scope):
             await replica.streams.serve(names[-1], owner, answer, receive, send)
         else:
             await answer(receive, send)

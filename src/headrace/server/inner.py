@@ -16,6 +16,7 @@ from headrace.server.keys import Key
 
 #: Where a scope says that the request is one that nobody waits for.
 BACKGROUND = "headrace.background"
+INNER = "headrace.inner"
 #: Takes one message of the answer.
 Deliver = Callable[[Message], Awaitable[None]]
 
@@ -53,6 +54,7 @@ class InnerRequest:
             "headers": headers,
             "client": None,
             "server": None,
+            INNER: True,
             BACKGROUND: is_background,
         }
         if key is not None:
@@ -60,8 +62,13 @@ class InnerRequest:
         self._body: bytes | None = body
         self._gone = asyncio.Event()
 
-    def leave(self) -> None:
+    @property
+    def is_gone(self) -> bool:
         """Nobody waits for the answer any more."""
+        return self._gone.is_set()
+
+    def leave(self) -> None:
+        """Nobody waits for the answer any more: it ends as if a connection had been closed."""
         self._gone.set()
 
     async def run(self, app: App, deliver: Deliver) -> None:
@@ -89,6 +96,11 @@ class InnerRequest:
             return {"type": "http.request", "body": body, "more_body": False}
         await self._gone.wait()
         return {"type": "http.disconnect"}
+
+
+def is_inner(scope: Scope) -> bool:
+    """It has no connection of its own that could break."""
+    return INNER in scope
 
 
 def is_background(scope: Scope) -> bool:

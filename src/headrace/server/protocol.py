@@ -152,6 +152,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
                 answer_to(HttpError(408, f"The request took more than {timeout:g} s to arrive."))
             )
 
+    # -- it becomes a WebSocket ---------------------------------------------------------------------
+
+    def handle_websocket_upgrade(self) -> None:
+        """Part of uvicorn's protocol: from now on another protocol has the connection, and its own bounds."""
+        if self._num_excess > 0:
+            self._bounds.on_reject("connections")
+            self._end_with(answer_to(ConnectionLimitError("Too many connections are open.")))
+            return
+        self._cancel_timers()
+        super().handle_websocket_upgrade()
+
     # -- an answer leaves ---------------------------------------------------------------------------
 
     def pause_writing(self) -> None:

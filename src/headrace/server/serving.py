@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.config import Config
@@ -30,6 +30,7 @@ from headrace.server.app import build_app
 from headrace.server.port import url_of
 from headrace.server.protocol import BoundedHttpProtocol, ConnectionBounds
 from headrace.server.replica import Replica, ServedModel
+from headrace.server.sockets import socket_protocol
 from headrace.server.text import TextFront
 from headrace.server.tls import tls_context
 
@@ -37,6 +38,8 @@ from headrace.server.tls import tls_context
 KEEP_ALIVE = 75
 #: Seconds for the last bytes of answers that were ended by a drain.
 FLUSH_SECONDS = 5
+#: Seconds between two pings of a WebSocket; one that does not answer in `stall_timeout` is closed.
+PING_PERIOD = 20.0
 #: Open files beside the connections that count: probes, the engine, the model, logs.
 SPARE_FILES = 128
 
@@ -237,7 +240,11 @@ def _uvicorn_config(replica: Replica) -> Config:
     made = Config(
         build_app(replica),
         http=protocol,
-        ws="none",
+        ws=cast("Any", socket_protocol),
+        ws_max_size=config.max_body_bytes,
+        ws_per_message_deflate=False,
+        ws_ping_interval=PING_PERIOD,
+        ws_ping_timeout=config.stall_timeout,
         lifespan="off",
         log_config=None,
         access_log=False,
