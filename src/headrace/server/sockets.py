@@ -46,7 +46,7 @@ class SocketMessage(Struct, frozen=True, kw_only=True):
     """What a client says."""
 
     id: Annotated[str, Meta(min_length=1, max_length=128)]
-    request: msgspec.Raw | None = None
+    request: msgspec.Raw = msgspec.Raw()
     cancel: bool = False
 
 
@@ -150,8 +150,8 @@ class _Socket:
             # One that is refused because its id is in use has not ended that id.
             await self._fail(name, error, is_last=name is not None and name not in self._requests)
 
-    def _begin(self, name: str, request: msgspec.Raw | None) -> None:
-        if request is None:
+    def _begin(self, name: str, request: msgspec.Raw) -> None:
+        if not bytes(request):
             raise BadRequestError("'request' or 'cancel' is required.", param="request")
         if name in self._requests:
             raise BadRequestError(f"A request with the id '{name}' runs already.", param="id")
@@ -168,10 +168,9 @@ class _Socket:
         task = asyncio.create_task(self._answer(name, made), name=f"socket {self._name}")
         self._requests[name] = made
         self._tasks.add(task)
-        task.add_done_callback(lambda task: self._ended(name, task))
+        task.add_done_callback(self._ended)
 
-    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
-        self._requests.pop(name, None)
+    def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # a client that left while it was written to
@@ -189,7 +188,7 @@ class _Socket:
                 raise RequestCancelledError("The request was cancelled.")
         except Exception as error:  # noqa: BLE001 - answered
             await self._fail(name, error, is_last=False)
-        self._requests.pop(name, None)  # before the client hears that it may use the id again
+        del self._requests[name]  # before the client hears that it may use the id again
         await self._say(name, b"done", b"true")
 
     async def _fail(self, name: str | None, error: Exception, *, is_last: bool) -> None:

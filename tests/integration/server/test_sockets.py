@@ -38,7 +38,7 @@ def say(socket, **message):
 def hear(socket, *names):
     """All messages by id, until each of these is done."""
     heard = {name: [] for name in names}
-    while any(not items or "done" not in items[-1] for items in heard.values()):
+    while any(not items or "done" not in items[-1] for items in map(heard.get, names)):
         message = json.loads(socket.recv(20))
         heard.setdefault(message.pop("id"), []).append(message)
     return heard
@@ -68,7 +68,7 @@ def test_chunks_are_those_of_the_event_stream(server):
         json=ASK | {"stream": True},
         headers={"x-api-key": "sk-1"},
     )
-    events = [json.loads(item[6:]) for item in answer.text.split("\n\n") if '{"' in item]
+    events = [json.loads(i[6:]) for i in answer.text.split("\n") if i.startswith("data: {")]
     parts = [item["chunk"]["choices"] for item in chunks]
     assert "".join(p[0]["delta"].get("content") or "" for p in parts) == "".join(
         e["choices"][0]["delta"].get("content") or "" for e in events
