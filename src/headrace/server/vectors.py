@@ -25,6 +25,7 @@ from headrace.server.auth import is_trusted_peer
 from headrace.server.bodies import read_body
 from headrace.server.calls import Call, check_media_type, log_body
 from headrace.server.guard import owner_of
+from headrace.server.inner import is_background
 from headrace.server.problems import error_named
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.streaming import watch_disconnect
@@ -61,7 +62,7 @@ def answering_texts(replica: Replica, prepare: PrepareTexts) -> App:
             body = await read_body(receive, reservation)
             if body is None:
                 return
-            ticket = replica.admission.enter(len(body))
+            ticket = replica.admission.enter(len(body), is_background=is_background(scope))
             try:
                 log_body(replica, body)
                 model, plan = await prepare(Call(replica, body, scope, is_peer))

@@ -13,6 +13,11 @@ from headrace.core.errors import BadRequestError
 
 #: Faults that are told; a file may have one in every line.
 MAX_FAULTS: Final = 100
+#: Fields that would leave the answer elsewhere than in the output.
+_REFUSED: Final = {
+    "stream": "A batch does not stream.",
+    "background": "A request of a batch is in the background already; its answer is in the output.",
+}
 #: Some editors begin a text with it.
 _MARK: Final = b"\xef\xbb\xbf"
 #: Bytes in which a line that is too long is skipped.
@@ -90,8 +95,9 @@ def check_line(line: bytes, endpoint: str, max_depth: int) -> str:
             code="mismatched_endpoint",
         )
     fields = decode(bytes(found.body), dict[str, msgspec.Raw])
-    if "stream" in fields and bytes(fields["stream"]) not in (b"false", b"null"):
-        raise BadRequestError("A batch does not stream.", param="body.stream")
+    for name, why in _REFUSED.items():
+        if name in fields and bytes(fields[name]) not in (b"false", b"null"):
+            raise BadRequestError(why, param=f"body.{name}")
     return found.custom_id
 
 

@@ -51,6 +51,7 @@ def test_requests_are_found_behind_marks_and_blanks_and_either_line_end(look):
         (jsonl(line("x") | {"url": "/v1/completions"}), "mismatched_endpoint", "url"),
         (jsonl(line("x") | {"body": 3}), "invalid_request", None),
         (jsonl(line("x", stream=True)), "invalid_request", "body.stream"),
+        (jsonl(line("x", background=True)), "invalid_request", "body.background"),
         (jsonl(line("first")), "duplicate_custom_id", "custom_id"),
         (jsonl(line("x", user="y" * 3000)), "line_too_long", None),
         (b'{"custom_id": "x", "body": ' + b"[" * 30 + b"]" * 30 + b"}", "invalid_json", None),
