@@ -11,7 +11,7 @@ from headrace.core.pooling import PoolingParams, PoolKind
 from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
 from headrace.preprocess.params import check_token_ids
-from headrace.preprocess.prepare import Arrival, Preparer
+from headrace.preprocess.prepare import LAST_PRIORITY, Arrival, Preparer
 
 
 class Pair(Struct, frozen=True):
@@ -199,7 +199,7 @@ def _request(
         request_id=f"{arrival.request_id}-{place}",
         prompt=(TokenSegment(ids),),
         params=SamplingParams(),
-        priority=wire.priority or 0,
+        priority=LAST_PRIORITY if arrival.is_background else wire.priority or 0,
         pooling=pooling,
         arrival_time=arrival.time,
         deadline=arrival.time + preparer.request_timeout,
