@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
+from headrace.api.aliases import without_aliases
 from headrace.api.chat import ChatRequest
 from headrace.api.completions import CompletionRequest
 from headrace.api.decode import convert
@@ -277,7 +278,7 @@ def _wire(kind: type[WireRequest], values: dict[str, Any]) -> WireRequest:
     for name in values:
         if name not in known:
             raise BadRequestError(f"There is no parameter '{name}'.", param=name)
-    wire = convert(values, kind)
+    wire = without_aliases(convert(values, kind))
     refuse_unsupported(wire)
     return wire
 

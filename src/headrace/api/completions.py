@@ -27,6 +27,8 @@ class CompletionRequest(GenerationFields, frozen=True, kw_only=True):
     echo: bool | None = None
     """The prompt in front of each answer; with `logprobs`, the prompt's too."""
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    n_probs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    """llama.cpp's `logprobs`; 0 asks for none."""
     add_special_tokens: bool | None = None
     """Put the tokenizer's own marks (such as a beginning-of-sequence token) around text; default yes."""
 

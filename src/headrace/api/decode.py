@@ -1,7 +1,7 @@
 """Bytes → request struct, or a sentence that names the field."""
 
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -44,6 +44,14 @@ def convert(values: object, kind: type[T]) -> T:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
         raise _explain(str(error)) from None
+
+
+def convert_field(name: str, value: object, kind: Any) -> Any:
+    """One field's value. Raises BadRequestError that names it."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise BadRequestError(f"'{name}': {_fault(str(error))}.", param=name) from None
 
 
 def _explain(text: str) -> BadRequestError:

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from headrace.api.aliases import AliasFields
+
 #: Bounds that keep one request from costing much before it is admitted.
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
@@ -31,7 +33,7 @@ class StreamOptions(Struct, frozen=True, kw_only=True):
     """Every chunk carries the usage so far (vLLM)."""
 
 
-class GenerationFields(Struct, frozen=True, kw_only=True):
+class GenerationFields(AliasFields, frozen=True, kw_only=True):
     """Everything but the prompt."""
 
     model: str | None = None

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from headrace.api.aliases import without_aliases
 from headrace.api.chat import ChatRequest
 from headrace.api.fields import GenerationFields
 from headrace.api.unsupported import refuse_unsupported
@@ -105,7 +106,7 @@ async def _admit(
 
 def decode_request(call: Call, kind: type[T]) -> T:
     """The request, free of what we do not serve. Raises BadRequestError."""
-    request = call.decode(kind)
+    request = without_aliases(call.decode(kind))
     refuse_unsupported(request)
     if request.stream_options is not None and not request.stream:
         raise BadRequestError("'stream_options' needs 'stream' to be true.", param="stream_options")

@@ -253,6 +253,10 @@ FIELDS = st.sampled_from(
         "prior_output_ids",
         "max_completion_tokens",
         "include_stop_str_in_output",
+        "n_predict",
+        "repeat_penalty",
+        "max_new_tokens",
+        "n_probs",
     ]
 )
 
