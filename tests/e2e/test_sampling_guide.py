@@ -24,6 +24,23 @@ def test_the_example_runs_and_repeats_itself(server: str) -> None:
     assert "\n" not in texts[0]
 
 
+def test_a_pattern_ends_whole_and_streamed_answers_alike(server: str) -> None:
+    ask = {"prompt": "The colours of the rainbow are", "temperature": 0, "max_tokens": 24}
+    url = f"{server}/v1/completions"
+    text = httpx.post(url, json=ask, timeout=60).json()["choices"][0]["text"]
+    for include in (False, True):
+        wish = {"stop_regex": "[a-z]+ [a-z]{3}", "include_stop_str_in_output": include}
+        whole = httpx.post(url, json=ask | wish, timeout=60).json()["choices"][0]
+        assert (whole["finish_reason"], whole["stop_reason"]) == ("stop", wish["stop_regex"])
+        found = re.search("[a-z]+ [a-z]{3}", text)
+        assert found is not None
+        assert whole["text"] == text[: found.end() if include else found.start()]
+        streamed = httpx.post(url, json=ask | wish | {"stream": True}, timeout=60).text
+        events = [json.loads(x) for x in re.findall(r"^data: (\{.*)$", streamed, re.MULTILINE)]
+        pieces = [choice["text"] for event in events for choice in event["choices"]]
+        assert "".join(pieces) == whole["text"]
+
+
 def test_every_field_and_alias_has_its_row() -> None:
     rows = set(re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))
     # A budget for reasoning has a guide of its own.

@@ -6,7 +6,7 @@ from tests.support.tiny_tokenizers import byte_level_tokenizer
 
 from headrace.completion.choice import TextOptions
 from headrace.completion.respond import Responder
-from headrace.completion.stop import StopMatcher, StopStrings
+from headrace.completion.stop import StopMatcher, Stops
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
@@ -29,7 +29,7 @@ def obvious(stops, text):
 
 
 def stream(stops, pieces, *, include_stop=False):
-    matcher = StopMatcher(StopStrings(stops), include_stop=include_stop)
+    matcher = StopMatcher(Stops(stops), include_stop=include_stop)
     shown = []
     for piece in pieces:
         passed = matcher.feed(piece)
@@ -50,7 +50,7 @@ def test_a_stream_stops_where_the_whole_text_does(stops, pieces):
 
 @given(STOPS, PIECES)
 def test_what_is_held_is_the_longest_suffix_that_may_become_a_stop(stops, pieces):
-    matcher = StopMatcher(StopStrings(stops))
+    matcher = StopMatcher(Stops(stops))
     fed = shown = ""
     for piece in pieces:
         passed = matcher.feed(piece)

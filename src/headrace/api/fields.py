@@ -13,6 +13,8 @@ from headrace.api.aliases import AliasFields
 #: Bounds that keep one request from costing much before it is admitted.
 MAX_STOPS = 16
 MAX_STOP_CHARS = 1024
+MAX_STOP_PATTERNS = 8
+MAX_STOP_PATTERN_CHARS = 256
 MAX_LOGIT_BIAS = 1024
 MAX_STOP_TOKEN_IDS = 256
 MAX_ALLOWED = 65_536
@@ -20,6 +22,7 @@ MAX_BAD_WORDS = 128
 
 StopText = Annotated[str, Meta(max_length=MAX_STOP_CHARS)]
 StopList = Annotated[list[StopText], Meta(max_length=MAX_STOPS)]
+StopPattern = Annotated[str, Meta(max_length=MAX_STOP_PATTERN_CHARS)]
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -57,6 +60,10 @@ class GenerationFields(AliasFields, frozen=True, kw_only=True):
     logit_bias: Annotated[dict[str, float], Meta(max_length=MAX_LOGIT_BIAS)] | None = None
     seed: Int64 | None = None
     stop: StopText | StopList | None = None
+    stop_regex: (
+        StopPattern | Annotated[list[StopPattern], Meta(max_length=MAX_STOP_PATTERNS)] | None
+    ) = None
+    """Regular expressions that end the answer as soon as one matches (SGLang)."""
     allowed_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_ALLOWED)] | None = None
     """Only these tokens may be drawn (vLLM)."""
     bad_words: StopText | Annotated[list[StopText], Meta(max_length=MAX_BAD_WORDS)] | None = None

@@ -2,7 +2,7 @@
 
 A small state machine: any number of deltas, then exactly one that carries a finish, on every path; what
 comes later is dropped. A choice's text, token ids, log-probabilities and usage all end at the token that
-completed a stop string. Usage counts token ids and nothing else. Stop strings are looked for in what is
+completed a stop string or pattern. Usage counts token ids and nothing else. Stop strings are looked for in what is
 said, not in reasoning and calls.
 """
 
@@ -15,7 +15,7 @@ from headrace.completion.delta import CallDelta, Delta, join_calls
 from headrace.completion.detokenizer import Detokenizer
 from headrace.completion.pieces import CallArguments, CallBegun, Piece, Said, Thought
 from headrace.completion.reader import AnswerReader
-from headrace.completion.stop import Passed, StopMatcher, StopStrings
+from headrace.completion.stop import Passed, StopMatcher, Stops
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.request import Request
 from headrace.preprocess.reading import Reading
@@ -27,7 +27,7 @@ class TextOptions(Struct, frozen=True, kw_only=True):
     """How token ids become text."""
 
     include_stop: bool = False
-    """The stop string that ended a choice is part of its text."""
+    """The stop string, or what matched a stop pattern, is part of its text."""
     skip_special: bool = True
     """Special tokens are left out of the text."""
     strips_space: bool = False
@@ -62,7 +62,7 @@ class Choice:
         request: Request,
         tokenizer: Tokenizer,
         options: TextOptions,
-        stops: StopStrings,
+        stops: Stops,
         first_offset: int = 0,
     ) -> None:
         """`first_offset`: characters before its text, for text offsets."""
@@ -76,7 +76,7 @@ class Choice:
         self._reader = None if reading.is_plain else AnswerReader(reading)
         self._call_ids = CallIds(reading)
         self._matcher = StopMatcher(stops, include_stop=options.include_stop)
-        self._has_stops = bool(stops.strings)
+        self._has_stops = bool(stops)
         self._min_tokens = request.params.min_tokens
         self._wants_logprobs = request.params.logprobs is not None
         self._stop_token_ids = frozenset(request.params.stop_token_ids)
@@ -142,7 +142,7 @@ class Choice:
         return self._matcher.feed(text)
 
     def _is_over(self, passed: Passed) -> bool:
-        """A stop string, or as many calls as are allowed."""
+        """A stop string or pattern, or as many calls as are allowed."""
         return passed.stop is not None or (self._reader is not None and self._reader.is_full)
 
     def _sort(self, pieces: Sequence[Piece]) -> str:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from headrace.completion.choice import Choice, Outcome, TextOptions
 from headrace.completion.delta import Delta, join
 from headrace.completion.prompt_report import report_prompt
-from headrace.completion.stop import StopStrings
+from headrace.completion.stop import Stops
 from headrace.core.errors import HeadraceError
 from headrace.core.events import FinishReason, TokenEvent
 from headrace.core.request import Request
@@ -37,7 +37,7 @@ class Responder:
         collect: bool = False,
     ) -> None:
         """With `collect` the deltas are kept, for `choices`."""
-        stops = StopStrings(request.params.stop)
+        stops = Stops(request.params.stop, request.params.stop_regex)
         self.request = request
         wants_prompt = options.tells_prompt or options.echoes
         self._prompt = report_prompt(request, tokenizer) if wants_prompt else None

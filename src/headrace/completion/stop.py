@@ -1,4 +1,4 @@
-"""Stop strings over a stream of text.
+"""Stop strings, and stop patterns beside them, over a stream of text.
 
 Aho and Corasick, "Efficient string matching" (1975): one pass for all strings. The automaton's state is
 the longest suffix of the text so far that begins some stop string, and that suffix is exactly what must be
@@ -10,6 +10,9 @@ from collections import deque
 from collections.abc import Iterable
 
 from msgspec import Struct
+
+from headrace.completion.stop_patterns import Found, PatternSearch
+from headrace.preprocess.patterns import StopPatterns
 
 
 class StopStrings:
@@ -65,20 +68,23 @@ class Passed(Struct, frozen=True):
 
     text: str
     stop: str | None = None
-    """The stop string that this piece completed."""
+    """The stop string or pattern that this piece completed."""
 
 
-class StopMatcher:
-    """One stream. The first stop string to be completed ends it; of several at once, the longest."""
+class StringSearch:
+    """One stream's search for strings."""
 
-    def __init__(self, stops: StopStrings, *, include_stop: bool = False) -> None:
+    def __init__(self, stops: StopStrings) -> None:
         self._stops = stops
-        self._include_stop = include_stop
         self._state = 0
-        self._held = ""
 
-    def feed(self, text: str) -> Passed:
-        """What may be shown now. After a match, nothing more may be fed."""
+    @property
+    def num_held(self) -> int:
+        """Characters at the end of the text so far that a stop may begin with."""
+        return self._stops.depth[self._state]
+
+    def scan(self, text: str) -> Found | None:
+        """The first stop to be completed; of several at once, the longest."""
         stops, state, place = self._stops, self._state, 0
         while place < len(text):
             if state == 0:
@@ -89,18 +95,51 @@ class StopMatcher:
             state = stops.advance(state, text[place])
             place += 1
             if stops.longest[state]:
-                return self._end(self._held + text[:place], stops.longest[state])
+                return Found(place, stops.longest[state])
+        self._state = state
+        return None
+
+
+class Stops:
+    """What ends the texts of a request. Immutable."""
+
+    def __init__(self, strings: Iterable[str] = (), patterns: Iterable[str] = ()) -> None:
+        """Raises PatternError."""
+        self.strings = StopStrings(strings)
+        self.patterns = StopPatterns(patterns)
+
+    def __bool__(self) -> bool:
+        return bool(self.strings.strings or self.patterns.patterns)
+
+
+class StopMatcher:
+    """One stream. The first stop to be completed ends it; of several at once, the longest."""
+
+    def __init__(self, stops: Stops, *, include_stop: bool = False) -> None:
+        searches = (
+            StringSearch(stops.strings) if stops.strings.strings else None,
+            PatternSearch(stops.patterns) if stops.patterns.patterns else None,
+        )
+        self._searches = tuple(one for one in searches if one is not None)
+        self._include_stop = include_stop
+        self._held = ""
+
+    def feed(self, text: str) -> Passed:
+        """What may be shown now. After a match, nothing more may be fed."""
+        found = [one for search in self._searches if (one := search.scan(text)) is not None]
+        if found:
+            return self._end(text, min(found, key=lambda one: (one.end, -one.length)))
         whole = self._held + text
-        cut = len(whole) - stops.depth[state]
-        self._state, self._held = state, whole[cut:]
+        cut = len(whole) - max((search.num_held for search in self._searches), default=0)
+        self._held = whole[cut:]
         return Passed(whole[:cut])
 
     def flush(self) -> str:
         """The end of the stream: what was held is text after all."""
-        held, self._held, self._state = self._held, "", 0
+        held, self._held = self._held, ""
         return held
 
-    def _end(self, whole: str, length: int) -> Passed:
-        self._held, self._state = "", 0
-        cut = len(whole) - length
-        return Passed(whole if self._include_stop else whole[:cut], whole[cut:])
+    def _end(self, text: str, found: Found) -> Passed:
+        whole, self._held = self._held + text[: found.end], ""
+        cut = len(whole) - found.length
+        return Passed(whole if self._include_stop else whole[:cut], found.pattern or whole[cut:])

@@ -69,6 +69,8 @@ class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """End-of-sequence and stop tokens are masked until the output has this many tokens."""
     stop: tuple[str, ...] = ()
     """Strings that end the output; matched on text, by `completion`."""
+    stop_regex: tuple[str, ...] = ()
+    """Regular expressions that do so too; see `preprocess.patterns` for what is taken."""
     stop_token_ids: tuple[int, ...] = ()
     """Token ids that end the output, beside the model's own end-of-sequence ids."""
     ignore_eos: bool = False

@@ -56,11 +56,11 @@ def for_search(
     `num_ends` counts the model's own end tokens. Raises BadRequestError for what would change which outputs
     are the likeliest, and is not weighed.
     """
-    for name, nothing in _WEIGHING.items():
-        if getattr(fields, name) not in (None, nothing):
-            raise _clash(name)
+    _refuse_weighed(fields)
     if params.stop:
         raise _clash("stop")
+    if params.stop_regex:
+        raise _clash("stop_regex")
     if has_grammar:
         raise _clash("response_format", "structured output and forced tool calls")
     if getattr(fields, "best_of", None) is not None:
@@ -80,6 +80,12 @@ def for_search(
     return structs.replace(
         params, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0
     )
+
+
+def _refuse_weighed(fields: GenerationFields) -> None:
+    for name, nothing in _WEIGHING.items():
+        if getattr(fields, name) not in (None, nothing):
+            raise _clash(name)
 
 
 def _width(fields: GenerationFields) -> int | None:

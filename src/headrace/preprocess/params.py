@@ -11,10 +11,17 @@ from typing import Final, Protocol
 
 from msgspec import Struct, structs
 
-from headrace.api.fields import MAX_LOGIT_BIAS, MAX_STOP_CHARS, MAX_STOP_TOKEN_IDS, MAX_STOPS
+from headrace.api.fields import (
+    MAX_LOGIT_BIAS,
+    MAX_STOP_CHARS,
+    MAX_STOP_PATTERNS,
+    MAX_STOP_TOKEN_IDS,
+    MAX_STOPS,
+)
 from headrace.core.errors import BadRequestError
 from headrace.core.sampling import MAX_LOGPROBS, SamplingParams
 from headrace.preprocess.generation_config import SamplingDefaults
+from headrace.preprocess.patterns import PatternError, StopPatterns
 
 #: A top_p of 0 means "the most likely token": any share this small keeps just one.
 SMALLEST_TOP_P: Final = 1e-12
@@ -54,6 +61,8 @@ class SamplingFields(Protocol):
     def seed(self) -> int | None: ...
     @property
     def stop(self) -> str | list[str] | None: ...
+    @property
+    def stop_regex(self) -> str | list[str] | None: ...
     @property
     def stop_token_ids(self) -> list[int] | None: ...
     @property
@@ -121,6 +130,7 @@ def resolve_params(
         max_tokens=limit,
         min_tokens=min(fields.min_tokens or 0, limit),
         stop=_stops(fields.stop),
+        stop_regex=_stop_regex(fields.stop_regex),
         stop_token_ids=_stop_token_ids(fields.stop_token_ids, bounds.vocab_size),
         ignore_eos=bool(fields.ignore_eos),
         logprobs=_logprobs("logprobs", logprobs),
@@ -228,6 +238,23 @@ def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
         if len(text) > MAX_STOP_CHARS:
             raise _fault(name, f"has {len(text)} characters; at most {MAX_STOP_CHARS} are taken")
     return tuple(dict.fromkeys(stops))
+
+
+def _stop_regex(stop: str | Sequence[str] | None) -> tuple[str, ...]:
+    if stop is None:
+        return ()
+    patterns = (stop,) if isinstance(stop, str) else tuple(dict.fromkeys(stop))
+    if len(patterns) > MAX_STOP_PATTERNS:
+        raise _fault(
+            "stop_regex", f"has {len(patterns)} patterns; at most {MAX_STOP_PATTERNS} are taken"
+        )
+    for place, pattern in enumerate(patterns):
+        try:
+            StopPatterns(patterns[: place + 1])
+        except PatternError as error:
+            name = "stop_regex" if isinstance(stop, str) else f"stop_regex[{stop.index(pattern)}]"
+            raise _fault(name, str(error)) from None
+    return patterns
 
 
 def _stop_token_ids(ids: Sequence[int] | None, vocab_size: int) -> tuple[int, ...]:

@@ -255,6 +255,7 @@ FIELDS = st.sampled_from(
         "include_stop_str_in_output",
         "n_predict",
         "repeat_penalty",
+        "stop_regex",
         "max_new_tokens",
         "n_probs",
     ]

@@ -1,10 +1,10 @@
 import pytest
 
-from headrace.completion.stop import Passed, StopMatcher, StopStrings
+from headrace.completion.stop import Passed, StopMatcher, Stops
 
 
 def run(stops, pieces, **options):
-    matcher = StopMatcher(StopStrings(stops), **options)
+    matcher = StopMatcher(Stops(stops), **options)
     shown = []
     for piece in pieces:
         passed = matcher.feed(piece)
@@ -45,7 +45,7 @@ def test_the_stop_string_can_be_kept():
 
 
 def test_the_hold_back_is_the_shortest_possible():
-    matcher = StopMatcher(StopStrings(["hello", "lo!"]))
+    matcher = StopMatcher(Stops(["hello", "lo!"]))
     # "hel" may become "hello"; of "hell", all; of "helx", nothing.
     assert [matcher.feed(piece).text for piece in ("x", "hel", "l", "x", "l", "o", "?")] == [
         "x", "", "", "hellx", "", "", "lo?",
@@ -62,7 +62,7 @@ def test_empty_strings_stop_nothing():
 
 
 def test_one_automaton_serves_many_streams():
-    stops = StopStrings(["ab"])
+    stops = Stops(["ab"])
     first, second = StopMatcher(stops), StopMatcher(stops)
     assert first.feed("a") == Passed("")
     assert second.feed("b") == Passed("b")
