@@ -47,6 +47,7 @@ NB_MODULE(_native, module) {
       .value("GENERIC", Isa::kGeneric)
       .value("AVX2", Isa::kAvx2)
       .value("AVX512", Isa::kAvx512)
+      .value("AMX", Isa::kAmx)
       .value("NEON", Isa::kNeon);
   nb::enum_<Activation>(module, "Activation")
       .value("SILU", Activation::kSilu)
@@ -57,6 +58,7 @@ NB_MODULE(_native, module) {
       .def_ro("has_avx2", &CpuFeatures::has_avx2)
       .def_ro("has_avx512", &CpuFeatures::has_avx512)
       .def_ro("has_avx512_bf16", &CpuFeatures::has_avx512_bf16)
+      .def_ro("has_amx", &CpuFeatures::has_amx)
       .def_ro("has_neon", &CpuFeatures::has_neon);
   module.def("detect_cpu", &detect_cpu);
 

@@ -18,6 +18,13 @@ struct IntVec {
 };
 
 HR_INLINE IntVec splat_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+HR_INLINE IntVec load_int(const int32_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
+}
+HR_INLINE IntVec operator+(IntVec a, IntVec b) {
+  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
 HR_INLINE Vec to_float(IntVec a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 
 HR_INLINE __m256i broadcast_quad(const Codes& row, int quad) {

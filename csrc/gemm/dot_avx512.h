@@ -14,6 +14,8 @@ struct IntVec {
 };
 
 HR_INLINE IntVec splat_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
+HR_INLINE IntVec load_int(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
+HR_INLINE IntVec operator+(IntVec a, IntVec b) { return {_mm512_add_epi32(a.v, b.v)}; }
 HR_INLINE Vec to_float(IntVec a) { return {_mm512_cvtepi32_ps(a.v)}; }
 
 // sum += weight * four codes of a row, in every lane. In assembly, because the compiler makes two

@@ -22,6 +22,17 @@ HR_INLINE IntVec splat_int(int32_t x) {
   const Int4 part{x, x, x, x};
   return {{part, part, part, part}};
 }
+HR_INLINE IntVec load_int(const int32_t* p) {
+  IntVec r;
+  std::memcpy(&r, p, sizeof(r));
+  return r;
+}
+HR_INLINE IntVec operator+(IntVec a, IntVec b) {
+  IntVec r;
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) r.v[i] = a.v[i] + b.v[i];
+  return r;
+}
 HR_INLINE Vec to_float(IntVec a) {
   Vec r;
 #pragma GCC unroll 4

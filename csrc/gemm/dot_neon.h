@@ -19,6 +19,15 @@ HR_INLINE IntVec splat_int(int32_t x) {
   const int32x4_t part = vdupq_n_s32(x);
   return {{part, part, part, part}};
 }
+HR_INLINE IntVec load_int(const int32_t* p) {
+  return {{vld1q_s32(p), vld1q_s32(p + 4), vld1q_s32(p + 8), vld1q_s32(p + 12)}};
+}
+HR_INLINE IntVec operator+(IntVec a, IntVec b) {
+  IntVec r;
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) r.v[i] = vaddq_s32(a.v[i], b.v[i]);
+  return r;
+}
 HR_INLINE Vec to_float(IntVec a) {
   Vec r;
 #pragma GCC unroll 4

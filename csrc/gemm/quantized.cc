@@ -3,25 +3,15 @@
 // Per output and group of 32 inputs an exact integer dot product, then float accumulation with
 // groups ascending, as kernels/ops.py states. An output depends on its own row and panel only, so
 // neither tile heights nor threads can change a bit.
+#include "gemm/quantized.h"
+
 #include "base/kernels.h"
 #include "gemm/dot.h"
 #include "gemm/linear.h"
 #include "gemm/nibbles.h"
-#include "gemm/operand.h"
-#include "gemm/tiles.h"
 
 namespace headrace::HR_ISA {
 namespace {
-
-template <WeightFormat kFormat>
-inline constexpr int kScalesOf = kFormat == WeightFormat::kW8G16 ? 2 : 1;
-
-template <WeightFormat kFormat, bool kHasMins, int MR>
-using Group = TileGroup<MR, kScalesOf<kFormat>, kHasMins>;
-
-HR_INLINE const uint16_t* halves(const std::byte* p) {
-  return reinterpret_cast<const uint16_t*>(p);
-}
 
 // The inputs that share the scale `kIndex` of a group: all 32, or a half.
 template <WeightFormat kFormat, bool kHasMins, int kIndex, int MR>
@@ -82,15 +72,6 @@ void run(const TileJob& job) {
       }
     }
   }
-}
-
-template <WeightFormat kFormat, bool kHasMins, int MR>
-void prepare(const TileJob& job, int tile) {
-  const int row = tile * MR;
-  const int count = job.num_rows - row < MR ? job.num_rows - row : MR;
-  fill_tile<MR, kScalesOf<kFormat>, kHasMins>(
-      job.x + row * job.x_stride, job.x_stride, count, job.layout.groups, job.offset,
-      reinterpret_cast<Group<kFormat, kHasMins, MR>*>(job.operand) + tile * job.layout.groups);
 }
 
 template <WeightFormat kFormat, bool kHasMins, int MR>

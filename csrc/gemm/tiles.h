@@ -20,8 +20,9 @@ struct TileJob {
   int64_t num_outputs, num_inputs;
   const std::byte* x;
   int64_t x_stride;
-  std::byte* operand;  // prepared tiles, where the kernel has a `prepare`
-  std::byte* out;      // at first_column
+  std::byte* operand;    // prepared tiles, where the kernel has a `prepare`
+  std::byte* workspace;  // of the thread that runs, where the kernel wants one
+  std::byte* out;        // at first_column
   int64_t out_stride;
   const float* bias;
   bool accumulate;
@@ -37,8 +38,9 @@ struct TileChoice {
   int height;
   void (*run)(const TileJob&);
   void (*prepare)(const TileJob&,
-                  int tile);  // rearranges the rows of one tile; null: rows are read as they are
-  int64_t group_bytes;        // of a prepared tile, per group of 32 inputs
+                  int tile);    // rearranges the rows of one tile; null: rows are read as they are
+  int64_t group_bytes;          // of a prepared tile, per group of 32 inputs
+  int64_t workspace_bytes = 0;  // per thread and group; only beside a `prepare`
 };
 
 // ((acc * unit + bias) * scale) stored, or added to what is there.
@@ -103,7 +105,9 @@ inline constexpr int kTilesAlone = 2;
 HR_INLINE void prepare_tiles(TileJob& job, OpContext& context, const TileChoice& tile, int tiles) {
   if (tile.prepare == nullptr) return;
   const int64_t bytes = tiles * job.layout.groups * tile.group_bytes;
-  job.operand = context.scratch(static_cast<size_t>(bytes));
+  const int64_t workspaces = context.pool.num_threads() * job.layout.groups * tile.workspace_bytes;
+  job.operand = context.scratch(static_cast<size_t>(bytes + workspaces));
+  job.workspace = job.operand + bytes;
   if (tiles <= kTilesAlone) {
     for (int i = 0; i < tiles; ++i) tile.prepare(job, i);
   } else {
@@ -145,8 +149,9 @@ HR_INLINE void run_tiles(const LinearArgs& args, OpContext& context, const TileC
   const int64_t panels = num_panels(job.num_outputs);
   const int64_t step = panels_per_item(job, context.pool.num_threads(), blocks, panels_at_once);
   const int64_t steps = (panels + step - 1) / step;
-  context.pool.parallel_for(blocks * steps, [&](int64_t item, int) {
+  context.pool.parallel_for(blocks * steps, [&](int64_t item, int thread) {
     TileJob part = job;
+    part.workspace += thread * job.layout.groups * tile.workspace_bytes;
     part.first_row = static_cast<int>(item / steps * block);
     part.last_row = static_cast<int>(part.first_row + block < rows ? part.first_row + block : rows);
     part.first_panel = item % steps * step;

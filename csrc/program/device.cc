@@ -17,7 +17,7 @@ Device::Device(Isa isa, int num_threads)
 
 DType Device::operand_dtype(WeightFormat format) const {
   if (is_quantized(format)) return DType::kQ8;
-  const bool has_dot = isa_ == Isa::kAvx512 && cpu_.has_avx512_bf16;
+  const bool has_dot = (isa_ == Isa::kAvx512 || isa_ == Isa::kAmx) && cpu_.has_avx512_bf16;
   return format == WeightFormat::kBF16 && has_dot ? DType::kBF16 : DType::kF32;
 }
 

@@ -11,7 +11,7 @@
 namespace headrace::tests {
 
 // Those that this machine lacks have no kernels.
-inline constexpr Isa kIsas[] = {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kNeon};
+inline constexpr Isa kIsas[] = {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAmx, Isa::kNeon};
 
 inline int failures = 0;
 inline int64_t checks = 0;
@@ -30,6 +30,7 @@ inline int64_t checks = 0;
 void test_pool();
 void test_dot();
 void test_linear();
+void test_tiles();
 void test_program();
 void test_attention();
 void test_sampling();

@@ -6,6 +6,7 @@ int main() {
   test_pool();
   test_dot();
   test_linear();
+  test_tiles();
   test_program();
   test_attention();
   test_sampling();

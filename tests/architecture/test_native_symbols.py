@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 OBJECTS = Path(__file__).parents[2] / "build" / "native" / "CMakeFiles"
-SETS = {"avx2": ("avx2",), "avx512": ("avx512", "avx512_bf16"), "neon": ("neon",)}
+SETS = {"avx2": ("avx2",), "avx512": ("avx512", "avx512_bf16", "amx"), "neon": ("neon",)}
 
 
 def foreign_symbols(listing: str, namespaces: tuple[str, ...]) -> list[str]:

@@ -30,6 +30,7 @@ ISAS = [
     "generic",
     *["avx2"] * FEATURES.has_avx2,
     *["avx512"] * FEATURES.has_avx512,
+    *["amx"] * FEATURES.has_amx,
     *["neon"] * FEATURES.has_neon,
 ]
 KINDS = ("bf16", "int4", "windows", "int8", "f32")

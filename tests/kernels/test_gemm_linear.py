@@ -19,7 +19,13 @@ from headrace.kernels.packing import pack, unpack
 from headrace.kernels.values import Rows, StepLimits
 
 CPU = _native.detect_cpu()
-ISAS = ["generic"] + ["avx2"] * CPU.has_avx2 + ["avx512"] * CPU.has_avx512 + ["neon"] * CPU.has_neon
+ISAS = [
+    "generic",
+    *["avx2"] * CPU.has_avx2,
+    *["avx512"] * CPU.has_avx512,
+    *["amx"] * CPU.has_amx,
+    *["neon"] * CPU.has_neon,
+]
 BACKENDS = {isa: CpuBackend(isa, 2) for isa in ISAS}
 
 SHAPES = [(1, 1, 1), (3, 17, 33), (7, 16, 32), (13, 50, 100), (5, 96, 576), (40, 64, 160)]

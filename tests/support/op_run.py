@@ -25,6 +25,7 @@ ISAS = [
         ("generic", True),
         ("avx2", detect_cpu().has_avx2),
         ("avx512", detect_cpu().has_avx512),
+        ("amx", detect_cpu().has_amx),
         ("neon", detect_cpu().has_neon),
     )
     if is_present

@@ -108,8 +108,8 @@ class ExecutorConfig(Struct, frozen=True, kw_only=True):
 
     backend: Literal["auto", "cpu", "reference"] = "auto"
     """auto, cpu or reference."""
-    isa: Literal["auto", "generic", "avx2", "avx512", "neon"] = "auto"
-    """auto, generic, avx2, avx512 or neon: the instruction set of the CPU kernels."""
+    isa: Literal["auto", "generic", "avx2", "avx512", "amx", "neon"] = "auto"
+    """auto, generic, avx2, avx512, amx or neon: the instruction set of the CPU kernels."""
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
     """Compute threads; 0 takes what affinity and cgroup allow."""
 

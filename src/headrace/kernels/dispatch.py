@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headrace.kernels.ops import Backend
 
 BACKENDS = ("cpu", "reference")
-ISAS = ("generic", "avx2", "avx512", "neon")
+ISAS = ("generic", "avx2", "avx512", "amx", "neon")
 
 _OPS = (
     "embed",
@@ -97,7 +97,13 @@ def _asked_isa(isa: str) -> str:
 
 
 def _available(cpu: "CpuFeatures") -> dict[str, bool]:
-    return {"generic": True, "avx2": cpu.has_avx2, "avx512": cpu.has_avx512, "neon": cpu.has_neon}
+    return {
+        "generic": True,
+        "avx2": cpu.has_avx2,
+        "avx512": cpu.has_avx512,
+        "amx": cpu.has_amx,
+        "neon": cpu.has_neon,
+    }
 
 
 def _resolve_isa(isa: str, cpu: "CpuFeatures") -> str:
@@ -122,10 +128,11 @@ def _linear_choices(isa: str, cpu: "CpuFeatures") -> list[Choice]:
         "generic": ("plain C++", "no vector instructions are assumed"),
         "avx2": ("vpmaddubsw", "8-bit products summed in 16 bits without saturation"),
         "avx512": ("vpdpbusd", "VNNI found"),
+        "amx": ("tdpbsud from 16 rows on, else vpdpbusd", "AMX-INT8 found and allowed"),
         "neon": ("sdot", "dot products of bytes found"),
     }[isa]
     floating = "fma, f32 rows" if isa != "generic" else "multiply and add, f32 rows"
-    has_dot = isa == "avx512" and cpu.has_avx512_bf16
+    has_dot = isa in ("avx512", "amx") and cpu.has_avx512_bf16
     bf16 = ("vdpbf16ps, bf16 rows", "AVX512_BF16 found") if has_dot else (floating, "no bf16 dot")
     return [
         Choice("linear w4g32, w8g32, w8g16", f"{integer[0]}, int8 rows", integer[1]),

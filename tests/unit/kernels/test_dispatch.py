@@ -18,6 +18,7 @@ def _no_override(monkeypatch):
 def test_auto_takes_the_best_set():
     cpu = _native.detect_cpu()
     best = "avx512" if cpu.has_avx512 else "avx2" if cpu.has_avx2 else "generic"
+    best = "amx" if cpu.has_amx else best
     best = "neon" if cpu.has_neon else best
     backend = dispatch.create_backend(threads=1)
     assert (backend.name, backend.isa, backend.num_threads) == ("cpu", best, 1)
@@ -48,7 +49,7 @@ def test_what_does_not_exist_is_named():
 
 def test_a_missing_set_is_refused(monkeypatch):
     class Bare:
-        has_avx2 = has_avx512 = has_avx512_bf16 = has_neon = False
+        has_avx2 = has_avx512 = has_avx512_bf16 = has_amx = has_neon = False
 
     monkeypatch.setattr(_native, "detect_cpu", Bare)
     with pytest.raises(ConfigError, match="no avx2"):
@@ -77,3 +78,16 @@ def test_operand_dtypes_follow_the_instruction_set():
     assert generic.operand_dtype(WeightFormat.BF16) is DType.F32
     if _native.detect_cpu().has_avx512_bf16:
         assert CpuBackend("avx512", 1).operand_dtype(WeightFormat.BF16) is DType.BF16
+
+
+def test_amx_is_preferred_but_can_be_left_out(monkeypatch):
+    class Tiled:
+        has_avx2 = has_avx512 = has_avx512_bf16 = has_amx = True
+        has_neon = False
+
+    monkeypatch.setattr(_native, "detect_cpu", Tiled)
+    rows = {choice.op: choice for choice in dispatch.explain()}
+    assert rows["instruction set"].implementation == "amx"
+    assert "tdpbsud" in rows["linear w4g32, w8g32, w8g16"].implementation
+    assert "vdpbf16ps" in rows["linear bf16"].implementation
+    assert dispatch.explain(isa="avx512")[0].implementation == "avx512"

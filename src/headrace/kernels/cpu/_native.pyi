@@ -31,7 +31,8 @@ class Isa(Enum):
     GENERIC = 0
     AVX2 = 1
     AVX512 = 2
-    NEON = 3
+    AMX = 3
+    NEON = 4
 
 class Activation(Enum):
     SILU = 0
@@ -42,6 +43,7 @@ class CpuFeatures:
     has_avx2: bool
     has_avx512: bool
     has_avx512_bf16: bool
+    has_amx: bool
     has_neon: bool
 
 def detect_cpu() -> CpuFeatures: ...

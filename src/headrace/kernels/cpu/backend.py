@@ -33,6 +33,7 @@ _ISAS = {
     "generic": _native.Isa.GENERIC,
     "avx2": _native.Isa.AVX2,
     "avx512": _native.Isa.AVX512,
+    "amx": _native.Isa.AMX,
     "neon": _native.Isa.NEON,
 }
 
