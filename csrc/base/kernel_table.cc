@@ -14,6 +14,7 @@ void gated_activation(const GatedActivationArgs&, OpContext&);
 void gather_outputs(const GatherOutputsArgs&, OpContext&);
 void soft_cap(const SoftCapArgs&, OpContext&);
 void linear(const LinearArgs&, OpContext&);
+void adapt(const AdaptArgs&, OpContext&);
 void rope_table(const RopeTableArgs&, OpContext&);
 void rotate_and_store(const RotateAndStoreArgs&, OpContext&);
 void attention(const AttentionArgs&, OpContext&);
@@ -32,6 +33,7 @@ const KernelTable kKernels = {
     .gather_outputs = gather_outputs,
     .soft_cap = soft_cap,
     .linear = linear,
+    .adapt = adapt,
     .rope_table = rope_table,
     .rotate_and_store = rotate_and_store,
     .attention = attention,

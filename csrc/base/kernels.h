@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/adapters.h"
 #include "base/kv_cache.h"
 #include "base/memory.h"
 #include "base/parallel.h"
@@ -107,6 +108,13 @@ struct LinearArgs {
   int32_t first_column;
   float scale;
 };
+struct AdaptArgs {
+  Buffer x;
+  const AdapterTable* adapters;
+  Buffer out;
+  int32_t first_column;
+  float scale;
+};
 struct RopeTableArgs {
   Buffer out;
   const float* frequencies;  // [out.width / 2]
@@ -167,6 +175,7 @@ struct KernelTable {
   void (*gather_outputs)(const GatherOutputsArgs&, OpContext&);
   void (*soft_cap)(const SoftCapArgs&, OpContext&);
   void (*linear)(const LinearArgs&, OpContext&);
+  void (*adapt)(const AdaptArgs&, OpContext&);
   void (*rope_table)(const RopeTableArgs&, OpContext&);
   void (*rotate_and_store)(const RotateAndStoreArgs&, OpContext&);
   void (*attention)(const AttentionArgs&, OpContext&);

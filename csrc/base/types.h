@@ -75,6 +75,7 @@ struct StepInputs {
   const int32_t* key_starts = nullptr;           // [S]
   const int32_t* slots = nullptr;                // [S]
   const int32_t* output_rows = nullptr;          // [R]
+  const int32_t* adapters = nullptr;             // [T] or null: no row has one
   const int32_t* const* block_tables = nullptr;  // per group, [slots, table_widths[group]]
   const int64_t* table_widths = nullptr;         // per group, blocks in a row of its table
   int32_t num_groups = 0;

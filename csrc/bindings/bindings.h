@@ -6,7 +6,9 @@
 #include <nanobind/stl/shared_ptr.h>
 
 #include <memory>
+#include <vector>
 
+#include "base/adapters.h"
 #include "base/memory.h"
 #include "base/types.h"
 
@@ -34,6 +36,23 @@ struct Vector {
   int64_t size;
 };
 
+// The adapters of one linear. Changed between steps, or while steps run that do not use the entry.
+class Adapters {
+ public:
+  Adapters(int64_t num_outputs, int64_t num_inputs, int32_t capacity);
+  Adapters(const Adapters&) = delete;
+  Adapters& operator=(const Adapters&) = delete;
+  void set(int32_t index, const Array2<float>& down, const Array2<float>& up);
+  void clear(int32_t index);
+
+  AdapterTable table;
+
+ private:
+  std::vector<AdapterEntry> entries_;
+  std::vector<Mapping> memory_;  // down and up of each
+};
+
+void bind_adapters(nb::module_& module);
 void bind_weights(nb::module_& module);
 void bind_program(nb::module_& module);
 void bind_sampling(nb::module_& module);

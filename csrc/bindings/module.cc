@@ -63,6 +63,7 @@ NB_MODULE(_native, module) {
   module.def("detect_cpu", &detect_cpu);
 
   bind_weights(module);
+  bind_adapters(module);
   bind_program(module);
   bind_sampling(module);
 }

@@ -35,11 +35,12 @@ class BoundStep {
   BoundStep(std::shared_ptr<Program> program, Array1<int32_t> token_ids, Array1<int32_t> positions,
             Array1<int32_t> query_starts, Array1<int32_t> key_starts, Array1<int32_t> slots,
             std::vector<Array2<int32_t>> block_tables, Array1<int32_t> output_rows,
-            nb::object result)
+            std::optional<Array1<int32_t>> adapters, nb::object result)
       : program_(std::move(program)),
         owners_{std::move(token_ids),  std::move(positions), std::move(query_starts),
                 std::move(key_starts), std::move(slots),     std::move(output_rows)},
         tables_(std::move(block_tables)),
+        adapters_(std::move(adapters)),
         result_(std::move(result)) {
     arrays_.token_ids = view(owners_[0]);
     arrays_.positions = view(owners_[1]);
@@ -47,6 +48,7 @@ class BoundStep {
     arrays_.key_starts = view(owners_[3]);
     arrays_.slots = view(owners_[4]);
     arrays_.output_rows = view(owners_[5]);
+    if (adapters_.has_value()) arrays_.adapters = view(*adapters_);
     for (const Array2<int32_t>& table : tables_) {
       arrays_.block_tables.push_back({table.data(), static_cast<int64_t>(table.shape(0)),
                                       static_cast<int64_t>(table.shape(1))});
@@ -66,6 +68,7 @@ class BoundStep {
   std::shared_ptr<Program> program_;
   std::array<Array1<int32_t>, 6> owners_;
   std::vector<Array2<int32_t>> tables_;
+  std::optional<Array1<int32_t>> adapters_;
   nb::object result_;
   StepArrays arrays_;
 };
@@ -232,6 +235,14 @@ void bind_linear_ops(nb::class_<Program>& program) {
           nb::arg("x"), nb::arg("weight"), nb::arg("out"), nb::arg("bias").none(),
           nb::arg("accumulate"), nb::arg("first_column"), nb::arg("scale"))
       .def(
+          "add_adapt",
+          [](Program& self, Buffer x, const std::shared_ptr<Adapters>& adapters, Buffer out,
+             int first_column, float scale) {
+            self.add(AdaptArgs{x, &adapters->table, out, first_column, scale}, {adapters});
+          },
+          nb::arg("x"), nb::arg("adapters"), nb::arg("out"), nb::arg("first_column"),
+          nb::arg("scale"))
+      .def(
           "add_rms_norm",
           [](Program& self, Buffer x, const VectorPtr& weight, Buffer out, float eps) {
             self.add(RmsNormArgs{x, weight->data(), out, eps}, {weight});
@@ -312,10 +323,10 @@ void bind_program(nb::module_& module) {
   nb::class_<BoundStep>(module, "BoundStep")
       .def(nb::init<std::shared_ptr<Program>, Array1<int32_t>, Array1<int32_t>, Array1<int32_t>,
                     Array1<int32_t>, Array1<int32_t>, std::vector<Array2<int32_t>>, Array1<int32_t>,
-                    nb::object>(),
+                    std::optional<Array1<int32_t>>, nb::object>(),
            nb::arg("program"), nb::arg("token_ids"), nb::arg("positions"), nb::arg("query_starts"),
            nb::arg("key_starts"), nb::arg("slots"), nb::arg("block_tables"), nb::arg("output_rows"),
-           nb::arg("result").none())
+           nb::arg("adapters").none(), nb::arg("result").none())
       .def("__call__", &BoundStep::run);
   bind_plain_ops(program);
   bind_encoder_ops(program);

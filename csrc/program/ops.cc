@@ -20,6 +20,7 @@ struct Call {
   void operator()(const LayerNormArgs& args) const { table.layer_norm(args, context); }
   void operator()(const AddPositionsArgs& args) const { table.add_positions(args, context); }
   void operator()(const ActivationArgs& args) const { table.activation(args, context); }
+  void operator()(const AdaptArgs& args) const { table.adapt(args, context); }
 };
 
 // Calls fn(buffer) for every buffer of an op, by the names that arguments have.

@@ -13,13 +13,13 @@ namespace headrace {
 using OpArgs =
     std::variant<EmbedArgs, RmsNormArgs, RmsNormAddArgs, ConvertArgs, GatedActivationArgs,
                  GatherOutputsArgs, SoftCapArgs, LinearArgs, RopeTableArgs, RotateAndStoreArgs,
-                 AttentionArgs, LayerNormArgs, AddPositionsArgs, ActivationArgs>;
+                 AttentionArgs, LayerNormArgs, AddPositionsArgs, ActivationArgs, AdaptArgs>;
 
 // Names of kernels/ops.py, in the order of OpArgs.
-inline constexpr std::array<std::string_view, 14> kOpNames = {
+inline constexpr std::array<std::string_view, 15> kOpNames = {
     "embed",          "rms_norm",   "rms_norm_add",  "convert",    "gated_activation",
     "gather_outputs", "soft_cap",   "linear",        "rope_table", "rotate_and_store",
-    "attention",      "layer_norm", "add_positions", "activation"};
+    "attention",      "layer_norm", "add_positions", "activation", "adapt"};
 static_assert(kOpNames.size() == std::variant_size_v<OpArgs>);
 
 // Calls the kernel of an op.

@@ -79,6 +79,10 @@ void Program::add(OpArgs args, std::vector<std::shared_ptr<const void>> owners) 
   if (const auto* positions = std::get_if<AddPositionsArgs>(&args)) {
     num_positions_ = std::min(num_positions_, positions->num_positions);
   }
+  if (const auto* adapt = std::get_if<AdaptArgs>(&args)) {
+    const int32_t capacity = adapt->adapters->capacity;
+    num_adapters_ = num_adapters_ == 0 ? capacity : std::min(num_adapters_, capacity);
+  }
   uses_cache_ = uses_cache_ || std::holds_alternative<RotateAndStoreArgs>(args) ||
                 std::holds_alternative<AttentionArgs>(args);
   ops_.push_back({std::move(args), std::move(owners)});
@@ -129,6 +133,11 @@ StepInputs Program::check(const StepArrays& arrays) {
   check_range(arrays.token_ids, vocab_size_, "token_ids");
   check_range(arrays.output_rows, num_tokens, "output_rows");
   check_range(arrays.positions, num_positions_, "positions");
+  if (arrays.adapters.data != nullptr) {
+    if (num_adapters_ == 0) refuse("adapters are not part of this program.");
+    if (arrays.adapters.size != num_tokens) refuse("adapters has one entry per token.");
+    check_range(arrays.adapters, int64_t{num_adapters_} + 1, "adapters");
+  }
   if (uses_cache_) check_sequences(arrays);
   tables_.clear();
   table_widths_.clear();
@@ -146,6 +155,7 @@ StepInputs Program::check(const StepArrays& arrays) {
   inputs.key_starts = arrays.key_starts.data;
   inputs.slots = arrays.slots.data;
   inputs.output_rows = arrays.output_rows.data;
+  inputs.adapters = arrays.adapters.data;
   inputs.block_tables = tables_.data();
   inputs.table_widths = table_widths_.data();
   inputs.num_groups = static_cast<int32_t>(tables_.size());

@@ -33,6 +33,7 @@ struct StepArrays {
     int64_t width = 0;
   };
   View token_ids, positions, query_starts, key_starts, slots, output_rows;
+  View adapters;  // empty: no row has one
   std::vector<Table> block_tables;
 };
 
@@ -94,6 +95,7 @@ class Program {
   int64_t vocab_size_;  // smallest table that token ids index
   int64_t num_positions_ = std::numeric_limits<int32_t>::max();  // and that positions index
   bool uses_cache_ = false;
+  int32_t num_adapters_ = 0;  // that every adapted linear has a place for
   int64_t arena_bytes_ = 0;
   std::vector<Mapping> arena_;
   std::vector<Op> ops_;

@@ -185,6 +185,10 @@ class FakeExecutor:
             raise self.refused[-1] from None
         return StepResult(step_id=plan.step_id, rows=rows)
 
+    def call(self, action: Callable[[], None]) -> None:
+        """At once: nothing runs between two calls."""
+        action()
+
     def close(self) -> None:
         """Note that the engine gave it up."""
         self.is_closed = True

@@ -49,10 +49,18 @@ class RealEngine:
         kv_memory: str = "auto",
         kv_dtype: Literal["auto", "bf16", "f16", "int8", "f32"] = "auto",
         prefix_cache: bool = True,
+        lora: tuple[str, ...] = (),
+        max_loras: int = 8,
         **scheduler: Any,
     ) -> None:
         config = EngineConfig(
-            model=ModelConfig(model=str(model), quantize=quantize, cache_packed=False),
+            model=ModelConfig(
+                model=str(model),
+                quantize=quantize,
+                cache_packed=False,
+                lora=lora,
+                max_loras=max_loras,
+            ),
             memory=MemoryConfig(kv_memory=kv_memory, kv_dtype=kv_dtype, prefix_cache=prefix_cache),
             # Time stands still within a step: no bound can be kept by what steps cost.
             scheduler=SchedulerConfig(**{"max_step_time": 0.0, **scheduler}),

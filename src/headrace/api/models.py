@@ -14,6 +14,8 @@ class ModelCard(Struct, frozen=True, kw_only=True):
     owned_by: str = "headrace"
     root: str
     """The model behind the name."""
+    parent: str | None = None
+    """For a LoRA adapter: the name of the model that it changes."""
     max_model_len: int
     """Tokens of prompt and answer together (vLLM's name for it)."""
     capabilities: list[str] = []

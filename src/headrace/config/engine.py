@@ -37,6 +37,12 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     auto: what the model's files say, else mean for encoders and last for models that make text."""
     embedding_normalize: bool = True
     """Give vectors of texts the length 1."""
+    lora: tuple[str, ...] = ()
+    """LoRA adapters to serve from the start, each as NAME=DIRECTORY; NAME is then a model's name."""
+    max_loras: Annotated[int, Meta(ge=1, le=256)] = 8
+    """Adapters that may be loaded at once."""
+    max_lora_rank: Annotated[int, Meta(ge=1, le=4096)] = 64
+    """The largest rank that an adapter may have; with max_loras it bounds their memory."""
     cache_packed: bool = True
     """Keep packed weights on disk, so that the next start maps them."""
 

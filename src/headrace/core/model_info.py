@@ -18,6 +18,15 @@ class Task(StrEnum):
     """Scores of pairs by a classification head (a cross-encoder); one label."""
 
 
+class AdapterInfo(Struct, frozen=True):
+    """A LoRA adapter that is loaded: its name is a model's name."""
+
+    name: str
+    path: str
+    digest: str
+    """Content digest, hex: part of the names of KV blocks."""
+
+
 class ModelInfo(Struct, frozen=True, kw_only=True):
     """Facts of a loaded model and of the engine around it; fixed for one engine life."""
 
@@ -52,6 +61,8 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     isa: str = ""
     """Instruction set of the kernels."""
     threads: int = 0
+    adapters: tuple[AdapterInfo, ...] = ()
+    """Those that were loaded with the model."""
     phases: dict[str, float] = {}
     """Seconds that each phase of the start took, in order."""
     lines: tuple[str, ...] = ()

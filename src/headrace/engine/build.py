@@ -15,6 +15,7 @@ from headrace.core.clock import Clock
 from headrace.core.errors import ConfigError, ModelLoadError
 from headrace.core.model_info import ModelInfo, Task
 from headrace.core.pooling import PoolKind
+from headrace.engine.adapters import AdapterShelf, adapter_table, load_at_start
 from headrace.engine.engine import Engine, Executor
 from headrace.engine.executor.executor import (
     ExecutorParts,
@@ -27,6 +28,7 @@ from headrace.engine.executor.sizing import GroupCost, Sizing, SizingFacts, no_k
 from headrace.engine.grammar_gate import GrammarGate
 from headrace.engine.memory.hashing import RootKey
 from headrace.engine.memory.ledger import KVLedger
+from headrace.engine.scheduler.intake import no_adapters
 from headrace.engine.scheduler.scheduler import MAX_SCORED, Scheduler
 from headrace.engine.scheduler.texts import TextBounds, TextLane
 from headrace.grammar.compiler import Encode, GrammarCompiler
@@ -35,6 +37,7 @@ from headrace.kernels import topology
 from headrace.kernels.dispatch import create_backend
 from headrace.kernels.ops import Backend
 from headrace.kernels.values import DType, KVLayout, StepLimits
+from headrace.modeling.adapters.table import AdapterTable
 from headrace.modeling.decoder import Decoder
 from headrace.modeling.identity import kv_identity
 from headrace.modeling.pooling import default_pooling
@@ -94,12 +97,22 @@ def build_engine(
     spec, sizing = _fit(config, model)
     phases.begin("record")
     compiler = GrammarCompiler(partial(_vocabulary, model))
-    executor = _executor(config, spec, model, backend, clock, sizing, compiler)
+    table = adapter_table(config.model, spec, backend)
+    executor = _executor(config, spec, model, backend, clock, sizing, compiler, table)
     pooling = _pooling(config.model, model)
+    shelf = None
+    if table is not None:
+        phases.begin("adapters")
+        shelf = AdapterShelf(table, spec, executor.call, max_rank=config.model.max_lora_rank)
+    adapters = load_at_start(config.model, shelf)
     phases.end()
     ledger = _ledger(config, spec, model, sizing, record_events=record_kv_events)
     scheduler = Scheduler(
-        config.scheduler, ledger, max_context=sizing.max_context, max_scored=_max_scored(spec)
+        config.scheduler,
+        ledger,
+        max_context=sizing.max_context,
+        max_scored=_max_scored(spec),
+        adapters=no_adapters if shelf is None else shelf.index_of,
     )
     engine = Engine(
         scheduler,
@@ -113,9 +126,10 @@ def build_engine(
             aging=config.scheduler.priority_aging,
         ),
         makes_text=spec.encoder is None,
+        adapters=shelf,
     )
     info = _info(config, model, backend, sizing, phases.seconds)
-    return BuiltEngine(engine, structs.replace(info, pooling=pooling))
+    return BuiltEngine(engine, structs.replace(info, pooling=pooling, adapters=adapters))
 
 
 def served_names(config: ModelConfig, path: Path) -> tuple[str, ...]:
@@ -221,6 +235,7 @@ def _executor(
     clock: Clock,
     sizing: Sizing,
     compiler: GrammarCompiler,
+    table: AdapterTable | None,
 ) -> Executor:
     scheduler = config.scheduler
     bounds = text_bounds(scheduler, sizing.max_context)
@@ -237,7 +252,7 @@ def _executor(
     max_tokens = _max_chunk(scheduler, sizing.max_context) + scheduler.max_num_seqs
     # No draft source yet: every sequence has one output row. With one, it is 1 + MAX_DRAFTS rows.
     limits = StepLimits(max_tokens, scheduler.max_num_seqs + _max_scored(spec))
-    recorded = Decoder(spec, model.weights).record(backend, limits, kv_cache)
+    recorded = Decoder(spec, model.weights, adapters=table).record(backend, limits, kv_cache)
     if recorded.logits is None:
         raise ModelLoadError("The model has no output head.")
     inner = ModelExecutor(
@@ -248,6 +263,7 @@ def _executor(
         max_context=sizing.max_context,
         compiler=compiler,
         pooler=pooler,
+        num_adapters=0 if table is None else table.capacity,
     )
     return _overlapped(inner, scheduler)
 

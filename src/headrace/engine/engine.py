@@ -2,6 +2,7 @@
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -11,9 +12,11 @@ from msgspec.structs import replace
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, HeadraceError, IntegrityError, InternalError
 from headrace.core.events import FinishReason, TokenEvent
+from headrace.core.model_info import AdapterInfo
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
 from headrace.core.step import OutputKind, StepPlan, StepResult
+from headrace.engine.adapters import AdapterShelf
 from headrace.engine.failure import ExecutorBrokenError
 from headrace.engine.grammar_gate import GrammarGate
 from headrace.engine.memory.events import KVEvent
@@ -39,6 +42,10 @@ class Executor(Protocol):
 
     def collect(self) -> StepResult:
         """Wait for the oldest plan whose `submit` returned. A failure of the whole step is raised."""
+        ...
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Do this between plans: behind those submitted before, ahead of those to come."""
         ...
 
     def close(self) -> None:
@@ -68,9 +75,11 @@ class Engine:
         gate: GrammarGate | None = None,
         texts: TextLane | None = None,
         makes_text: bool = True,
+        adapters: AdapterShelf | None = None,
     ) -> None:
         """`gate` compiles grammars; without one, a request that has one comes to a dead end. `texts` has the
         requests for vectors; an encoder, which does not make text, has no others.
+        `adapters` are those of `executor`, and known to `scheduler`.
         """
         self._scheduler = scheduler
         self._executor = executor
@@ -83,6 +92,7 @@ class Engine:
         self._texts = texts or TextLane(TextBounds(1, 1, 0), scheduler.totals, aging=0.0)
         self._makes_text = makes_text
         self._is_texts_turn = True
+        self._adapters = adapters
         self.last_step: StepStats | None = None
 
     def add(self, request: Request) -> list[TokenEvent]:
@@ -93,6 +103,8 @@ class Engine:
         if not self._makes_text:
             error = BadRequestError("This model makes no text; it makes vectors of texts.")
             return _ends(request, FinishReason.ERROR, error)
+        if self._adapters is not None:
+            self._adapters.enter(request)
         if self._gate is not None and not self._gate.enter(request, now):
             return []
         return self._told(self._scheduler.add(request, now))
@@ -184,6 +196,23 @@ class Engine:
         stats = self._scheduler.stats(now)
         return replace(stats, **self._texts.add_to(stats, now)) if self._texts.has_work else stats
 
+    def load_adapter(self, name: str, path: str) -> AdapterInfo:
+        """Serve a LoRA adapter; steps stand still while it is read. Raises HeadraceError."""
+        return self._shelf().load(name, path)
+
+    def unload_adapter(self, name: str) -> None:
+        """Take no new requests for an adapter, and forget it when the last has ended. Raises HeadraceError."""
+        self._shelf().unload(name)
+
+    def take_unloaded(self) -> list[str]:
+        """Names of adapters that have been forgotten since the last call."""
+        return [] if self._adapters is None else self._adapters.take_unloaded()
+
+    def _shelf(self) -> AdapterShelf:
+        if self._adapters is None:
+            raise BadRequestError("This engine serves no adapters: start it with --lora.")
+        return self._adapters
+
     def close(self) -> None:
         """Give back what the executor holds."""
         if self._gate is not None:
@@ -206,9 +235,11 @@ class Engine:
         return self._told(events)
 
     def _told(self, events: list[TokenEvent]) -> list[TokenEvent]:
-        """The same, after the gate has seen who ended."""
+        """The same, after the gate and the adapters have seen who ended."""
         if self._gate is not None:
             self._gate.watch(events)
+        if self._adapters is not None:
+            self._adapters.watch(events)
         return events
 
     def _can_submit(self) -> bool:

@@ -6,6 +6,7 @@ A file type (Q4_K, Q6_K, bf16 safetensors, …) adds an unpacker in `modeling/qu
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,17 @@ class LowRank:
 
     down: NDArray[np.float32]  # [rank, K]
     up: NDArray[np.float32]  # [N, rank]
+
+
+class Adapters(Protocol):
+    """What adapters 1 to `capacity` of `StepInputs.adapters` add to one linear."""
+
+    def set(self, index: int, entry: LowRank | None) -> None:
+        """From the next step on; None where this adapter leaves the linear alone.
+
+        Not while a step runs that uses this adapter. Raises KernelError for shapes that do not fit.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

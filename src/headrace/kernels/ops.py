@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from headrace.kernels.bound import Draw, Scorer
 from headrace.kernels.checks import ShapeChecks
-from headrace.kernels.formats import LowRank, PackedWeight, WeightFormat
+from headrace.kernels.formats import Adapters, PackedWeight, WeightFormat
 from headrace.kernels.values import (
     Activation,
     Buffer,
@@ -102,11 +102,8 @@ class Backend(Scorer, Protocol):
         """A handle for `Recorder.linear` and `Recorder.embed`; keeps a reference, copies nothing."""
         ...
 
-    def load_adapters(self, adapters: Sequence[LowRank | None]) -> Any:
-        """A handle for `Recorder.linear`: entry i is the adapter that `StepInputs.adapters` calls i + 1.
-
-        None where an adapter leaves this linear alone. Raises KernelError in a back end without adapters.
-        """
+    def create_adapters(self, num_outputs: int, num_inputs: int, capacity: int) -> Adapters:
+        """A handle for `Recorder.adapt`, for a linear [N, K]; no adapter changes it yet."""
         ...
 
     def load_vector(self, vector: NDArray[np.float32] | Sequence[float]) -> Any:
@@ -151,7 +148,7 @@ class Recorder(ShapeChecks):
 
     @abstractmethod
     def adapters_shape(self, adapters: Any) -> tuple[int, int]:
-        """(N, K) of a handle from `Backend.load_adapters`."""
+        """(N, K) of a handle from `Backend.create_adapters`."""
 
     @abstractmethod
     def operand_dtype(self, weight: WeightFormat) -> DType:
@@ -257,7 +254,7 @@ class Recorder(ShapeChecks):
         """out[t, first_column + n] (=, or += with `accumulate`) (x[t] . weight[n] + bias[n]) * scale.
 
         x [*, K] in `operand_dtype(format)`, out f32 [*, >= first_column + N], bias f32 [N] or None. With
-        `adapters` (of `Backend.load_adapters`), rows that `StepInputs.adapters` gives one also get
+        `adapters` (of `Backend.create_adapters`), rows that `StepInputs.adapters` gives one also get
         (up[n] . (down . x[t])) * scale: the op `adapt`.
         """
         weight_format, num_outputs, num_inputs = self.weight_shape(weight)
@@ -275,12 +272,6 @@ class Recorder(ShapeChecks):
         self._require(x.dtype is wanted, "linear", f"{weight_format} takes {wanted}, not {x.dtype}")
         if bias is not None:
             self._length("linear", bias, num_outputs)
-        if adapters is not None:
-            self._require(
-                self.adapters_shape(adapters) == (num_outputs, num_inputs),
-                "linear",
-                f"the adapters are not [{num_outputs}, {num_inputs}] like the weight",
-            )
         self.emit(
             "linear",
             x=x,
@@ -292,14 +283,25 @@ class Recorder(ShapeChecks):
             scale=float(scale),
         )
         if adapters is not None:
-            self.emit(
-                "adapt",
-                x=x,
-                adapters=adapters,
-                out=out,
-                first_column=first_column,
-                scale=float(scale),
-            )
+            self.adapt(x, adapters, out, first_column=first_column, scale=scale)
+
+    def adapt(
+        self, x: Buffer, adapters: Any, out: Buffer, *, first_column: int = 0, scale: float = 1.0
+    ) -> None:
+        """out[t, first_column + n] += (up[n] . (down . x[t])) * scale, for rows that have an adapter.
+
+        x [*, K] of any dtype, out f32 [*, >= first_column + N]; `adapters` of `Backend.create_adapters`.
+        """
+        num_outputs, num_inputs = self.adapters_shape(adapters)
+        self._float("adapt", out)
+        self._require(x.rows is out.rows, "adapt", "x and out have the same rows")
+        self._require(
+            x.width == num_inputs and first_column + num_outputs <= out.width,
+            "adapt",
+            f"the adapters are not for [{x.width}] to columns {first_column}.. of {out.width}",
+        )
+        numbers = {"first_column": first_column, "scale": float(scale)}
+        self.emit("adapt", x=x, adapters=adapters, out=out, **numbers)
 
     # ---- attention -----------------------------------------------------------------------------
 

@@ -39,6 +39,17 @@ class WeightShape:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterShape:
+    """Stands for the adapters of a linear."""
+
+    num_outputs: int  # N
+    num_inputs: int  # K
+
+    def set(self, index: int, entry: LowRank | None) -> None:
+        """Nothing is kept."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedOp:
     """One op of a recorded model: its name, and its buffers, handles and plain values by name."""
 
@@ -150,8 +161,7 @@ class ShapeRecorder(Recorder):
         return weight.format, weight.num_outputs, weight.num_inputs
 
     def adapters_shape(self, adapters: Any) -> tuple[int, int]:
-        num_outputs, num_inputs = adapters
-        return num_outputs, num_inputs
+        return adapters.num_outputs, adapters.num_inputs
 
     def vector_size(self, vector: Any) -> int:
         return int(vector)
@@ -178,10 +188,9 @@ class ShapeBackend:
         """The shape of a weight; a `WeightShape` where there is no data."""
         return WeightShape(weight.format, weight.num_outputs, weight.num_inputs)
 
-    def load_adapters(self, adapters: Sequence[LowRank | None]) -> tuple[int, int]:
-        """(N, K) of the linear that they are for."""
-        first = next(entry for entry in adapters if entry is not None)
-        return len(first.up), first.down.shape[1]
+    def create_adapters(self, num_outputs: int, num_inputs: int, capacity: int) -> AdapterShape:
+        """The shape of the linear that they are for."""
+        return AdapterShape(num_outputs, num_inputs)
 
     def load_vector(self, vector: NDArray[np.float32] | Sequence[float]) -> int:
         """The length."""

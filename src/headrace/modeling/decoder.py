@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from headrace.core.errors import KernelError, ModelLoadError
 from headrace.kernels.ops import Backend, KVCache, Program
 from headrace.kernels.values import Buffer, DType, KVLayout, Rows, StepLimits
+from headrace.modeling.adapters.table import AdapterTable
 from headrace.modeling.collectives import Collectives, SingleRank
 from headrace.modeling.layers.attention import Attention
 from headrace.modeling.layers.block import Block, Sublayer
@@ -42,6 +43,7 @@ class Decoder:
         *,
         shard: Shard | None = None,
         collectives: Collectives | None = None,
+        adapters: AdapterTable | None = None,
     ) -> None:
         """`parameters` are those of `registry.describe`, sliced by `shard_parameters` for a shard."""
         self.spec = spec
@@ -51,6 +53,7 @@ class Decoder:
         self.shard = shard or Shard()
         self.collectives = collectives or SingleRank()
         self._parameters = parameters
+        self._adapters = adapters
 
     @property
     def is_first(self) -> bool:
@@ -65,7 +68,7 @@ class Decoder:
     def record(self, backend: Backend, limits: StepLimits, kv_cache: KVCache) -> RecordedModel:
         """Record one step. Buffers are shared by all layers, so the arena is as small as one layer's."""
         self._check_layout(kv_cache.layout)
-        loader = _DecoderParts(backend, self.spec, self._parameters)
+        loader = _DecoderParts(backend, self.spec, self._parameters, self._adapters)
         recorder = backend.recorder(limits, kv_cache)
         recording = Recording(recorder, self.shard, self.collectives)
         residual = recording.scratch("residual", Rows.TOKENS, self.spec.hidden_size)

@@ -5,6 +5,8 @@ from typing import Any
 
 from headrace.core.errors import ModelLoadError
 from headrace.kernels.ops import Backend
+from headrace.modeling.adapters.places import places
+from headrace.modeling.adapters.table import AdapterTable
 from headrace.modeling.layers.linear import Linear
 from headrace.modeling.layers.norm import LayerNorm, Norm
 from headrace.modeling.spec import ModelSpec
@@ -15,9 +17,14 @@ class Parts:
     """Finds a model's parameters by name. Raises ModelLoadError for what is not there or another kind."""
 
     def __init__(
-        self, backend: Backend, spec: ModelSpec, parameters: Mapping[str, LoadedParameter]
+        self,
+        backend: Backend,
+        spec: ModelSpec,
+        parameters: Mapping[str, LoadedParameter],
+        adapters: AdapterTable | None = None,
     ) -> None:
-        """`parameters` are those of `registry.describe`, loaded."""
+        """`parameters` are those of `registry.describe`, loaded; `adapters` get a handle for each place."""
+        self._adapters = adapters
         self._backend = backend
         self._spec = spec
         self._parameters = parameters
@@ -28,7 +35,10 @@ class Parts:
         bias = self._parameters.get(f"{name}.bias")
         if not isinstance(parts, tuple) or isinstance(bias, tuple):
             raise ModelLoadError(f"The parameter '{name}' is not a matrix with a vector as bias.")
-        return Linear(self._backend, parts, bias)
+        table = self._adapters
+        found = () if table is None else places(self._spec, name)
+        handles = [(place.first_column, table.handle(place)) for place in found if table]
+        return Linear(self._backend, parts, bias, handles)
 
     def norm(self, name: str) -> Norm:
         """One by root mean square."""

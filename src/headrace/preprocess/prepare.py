@@ -89,8 +89,10 @@ class Preparer:
         self._answers = AnswerPlanner(tokenizer, config, self._templates.tool_source)
         self._fitter = PromptFitter(tokenizer, info, config)
         self._draw_seed = draw_seed
+        self._adapters = {adapter.name: adapter.digest for adapter in info.adapters}
         ends = tokenizer.facts.eos_token_ids
         self._eos_token_ids = tuple(sorted(n for n in ends if 0 <= n < info.vocab_size))
+        self._num_ends = len(self._eos_token_ids)
 
     @property
     def template_source(self) -> str:
@@ -314,8 +316,7 @@ class Preparer:
             params = bounded(params)
         beams = read_beams(fields)
         if beams is not None:
-            ends = len(self._eos_token_ids)
-            params = for_search(fields, params, ends, has_grammar=grammar is not None)
+            params = for_search(fields, params, self._num_ends, has_grammar=bool(grammar))
         self._check_prior(fields, prior, n, params.max_tokens)
         return Request(
             request_id=arrival.request_id,
@@ -324,6 +325,7 @@ class Preparer:
             eos_token_ids=self._eos_token_ids,
             n=n,
             beams=beams,
+            adapter=self._adapters.get(fields.model or ""),
             priority=LAST_PRIORITY if arrival.is_background else fields.priority or 0,
             prior_output_ids=prior,
             cache_salt=resolve_salt(

@@ -75,7 +75,8 @@ class ServedModel:
     @property
     def names(self) -> tuple[str, ...]:
         """Names that requests may use."""
-        return self.info.names if self.info is not None else ()
+        info = self.info
+        return () if info is None else (*info.names, *(a.name for a in info.adapters))
 
     @property
     def unready_reason(self) -> str | None:

@@ -33,6 +33,13 @@ ADAPTERS = (FIRST, None, THIRD)
 SCALE = 0.5
 
 
+def table(backend, entries):
+    made = backend.create_adapters(N, K, len(entries))
+    for index, entry in enumerate(entries, start=1):
+        made.set(index, entry)
+    return made
+
+
 def program(*, adapters=ADAPTERS, rows=Rows.TOKENS):
     """logits = scale * (x . W), beside two columns that nobody writes."""
     backend = ReferenceBackend()
@@ -44,7 +51,7 @@ def program(*, adapters=ADAPTERS, rows=Rows.TOKENS):
         recorder.gather_outputs(x, gathered)
         x = gathered
     out = recorder.buffer(rows, N + 2)
-    handle = None if adapters is None else backend.load_adapters(adapters)
+    handle = None if adapters is None else table(backend, adapters)
     weight = backend.load_weight(pack(WEIGHT))
     recorder.linear(x, weight, out, first_column=2, scale=SCALE, adapters=handle)
     return recorder.finish(), out
@@ -99,13 +106,16 @@ def test_adapters_that_a_program_has_not_are_refused(indices, options, sentence)
 
 
 @pytest.mark.parametrize(
-    "adapters",
-    [(), (None,), (FIRST, low_rank(2, N + 1)), (LowRank(FIRST.down, THIRD.up),)],
-    ids=["none", "no linear", "two shapes", "two ranks"],
+    ("index", "entry"),
+    [(1, low_rank(2, N + 1)), (1, LowRank(FIRST.down, THIRD.up)), (3, FIRST), (0, FIRST)],
+    ids=["other linear", "two ranks", "behind the last", "the base model"],
 )
-def test_adapters_that_do_not_fit_together_are_refused(adapters):
-    with pytest.raises(KernelError, match="load_adapters"):
-        ReferenceBackend().load_adapters(adapters)
+@pytest.mark.parametrize(
+    "backend", [ReferenceBackend(), CpuBackend("generic", 1)], ids=lambda b: b.name
+)
+def test_entries_that_do_not_fit_are_refused(backend, index, entry):
+    with pytest.raises(KernelError, match="adapter"):
+        backend.create_adapters(N, K, 2).set(index, entry)
 
 
 @pytest.mark.parametrize("backend", [ReferenceBackend(), ShapeBackend()], ids=lambda b: b.name)
@@ -114,11 +124,6 @@ def test_a_linear_refuses_adapters_of_another_shape(backend):
     x, out = recorder.buffer(Rows.TOKENS, K), recorder.buffer(Rows.TOKENS, N)
     shape = WeightShape(WeightFormat.F32, N, K)
     weight = shape if backend.name == "shapes" else backend.load_weight(pack(WEIGHT))
-    recorder.linear(x, weight, out, adapters=backend.load_adapters(ADAPTERS))
+    recorder.linear(x, weight, out, adapters=table(backend, ADAPTERS))
     with pytest.raises(KernelError, match="the adapters are not"):
-        recorder.linear(x, weight, out, adapters=backend.load_adapters([low_rank(1, N + 1)]))
-
-
-def test_a_back_end_without_adapters_says_so():
-    with pytest.raises(KernelError, match="has no adapters"):
-        CpuBackend("generic", 1).load_adapters(ADAPTERS)
+        recorder.linear(x, weight, out, adapters=backend.create_adapters(N + 1, K, 1))

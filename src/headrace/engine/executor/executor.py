@@ -45,13 +45,15 @@ class ModelExecutor:
         max_context: int,
         compiler: GrammarCompiler | None = None,
         pooler: Pooler | None = None,
+        num_adapters: int = 0,
     ) -> None:
-        """`compiler` is for sequences with a grammar, which come to a dead end without; `pooler` for texts."""
+        """`num_adapters` is how many the program was recorded with; `compiler` is for sequences with a grammar, which come to a dead end without; `pooler` for texts."""
         block_size = parts.kv_cache.layout.block_size
         max_blocks = -(-(max_context + 1) // block_size)
         num_groups = len(parts.kv_cache.layout.num_blocks)
         self._table = SlotTable(max_num_seqs, max_context, (max_blocks,) * num_groups)
         self._inputs = InputBuilder(self._table, max_tokens=max_tokens)
+        self._num_adapters = num_adapters
         self._matchers = Matchers(compiler)
         self._sampler = Sampler(parts.backend, self._table, self._matchers)
         self._parts = parts
@@ -69,6 +71,10 @@ class ModelExecutor:
     def collect(self) -> StepResult:
         """The oldest result that was not collected yet."""
         return self._done.popleft()
+
+    def call(self, action: Callable[[], None]) -> None:
+        """At once: no plan runs."""
+        action()
 
     def close(self) -> None:
         """Nothing is held beyond the objects themselves."""
@@ -100,8 +106,8 @@ class ModelExecutor:
             self._matchers.end(slot)
             self._sampler.bounds.end(slot)
         for start in plan.starts:
-            if start.adapter_index:
-                raise KernelError("This executor has no adapters.")
+            if start.adapter_index > self._num_adapters:
+                raise KernelError(f"This executor has no adapter {start.adapter_index}.")
             self._table.start(start)
             self._matchers.start(start)
             self._sampler.bounds.start(start)
@@ -131,6 +137,10 @@ class TextExecutor:
     def collect(self) -> StepResult:
         """The oldest result that was not collected yet."""
         return self._done.popleft()
+
+    def call(self, action: Callable[[], None]) -> None:
+        """At once: no plan runs."""
+        action()
 
     def close(self) -> None:
         """Nothing is held beyond the objects themselves."""
@@ -173,6 +183,10 @@ class OverlappedExecutor:
         finally:
             if not self._pending:
                 self._has_failed = False
+
+    def call(self, action: Callable[[], None]) -> None:
+        """On the thread that runs plans, in its turn; waits for it."""
+        self._thread.submit(action).result()
 
     def close(self) -> None:
         """Wait for what runs, then end the thread."""

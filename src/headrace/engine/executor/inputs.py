@@ -53,7 +53,12 @@ class InputBuilder:
         """Arrays of the plan's rows, and what its output rows are. Raises KernelError for a wrong plan."""
         decode = self._decode
         has_adapters = self._table.has_adapters
-        if decode is not None and not has_adapters and decode.advance(plan, self._history):
+        if (
+            decode is not None
+            # Slots that look the same may have been taken over by sequences with other adapters.
+            and (not has_adapters or decode.version == self._table.version)
+            and decode.advance(plan, self._history)
+        ):
             return decode.inputs, decode.outputs
         self._decode = None
         _check(plan)
@@ -78,9 +83,9 @@ class InputBuilder:
             output_rows=output_rows,
             adapters=self._adapters_of(slots, query_starts) if has_adapters else None,
         )
-        is_decode = is_single and outputs.num_logits == len(rows) and not has_adapters
+        is_decode = is_single and outputs.num_logits == len(rows)
         if is_decode:
-            self._decode = _Decode(rows, inputs, outputs)
+            self._decode = _Decode(rows, inputs, outputs, self._table.version)
         return inputs, outputs
 
     def _adapters_of(
@@ -131,9 +136,13 @@ class _Decode:
         "_tokens",
         "inputs",
         "outputs",
+        "version",
     )
 
-    def __init__(self, rows: tuple[PlanRow, ...], inputs: StepInputs, outputs: OutputRows) -> None:
+    def __init__(
+        self, rows: tuple[PlanRow, ...], inputs: StepInputs, outputs: OutputRows, version: int
+    ) -> None:
+        self.version = version
         self.inputs = inputs
         self.outputs = outputs
         self._slots = [row.slot for row in rows]

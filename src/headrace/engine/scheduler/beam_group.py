@@ -101,6 +101,15 @@ class BeamGroup:
             for sequence, extension in children
         ]
 
+    def cancel(self, index: int) -> list[TokenEvent] | None:
+        """One of the n outputs is not wanted: its end; None when it is the last, and all may end."""
+        if index not in self.open_outputs:
+            return []
+        if len(self.open_outputs) == 1:
+            return None
+        self.open_outputs.discard(index)
+        return [TokenEvent(self._group.request.request_id, index, finish=FinishReason.CANCELLED)]
+
     def outputs(self) -> list[Answer]:
         """The best n answers; where too few have ended, with beams that were cut short."""
         n = self._group.request.n
@@ -214,8 +223,3 @@ def beam_refusal(
             param="beam_width",
         )
     return None
-
-
-def cancelled_output(group: SequenceGroup, index: int) -> TokenEvent:
-    """The end of one of a search's outputs, none of which has begun."""
-    return TokenEvent(group.request.request_id, index, finish=FinishReason.CANCELLED)

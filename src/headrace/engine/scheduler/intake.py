@@ -17,8 +17,6 @@ def refusal(request: Request, room: int, *, is_known: bool) -> HeadraceError | N
         return BadRequestError("n must be at least 1.", param="n")
     if not all(isinstance(segment, TokenSegment) for segment in request.prompt):
         return BadRequestError("This model takes text only.", param="prompt")
-    if request.adapter is not None:
-        return BadRequestError("This engine serves no adapters.", param="model")
     if request.kv_policy.kind is KVPolicyKind.EVICT:
         return BadRequestError(
             "The KV policy 'evict' is not available; 'full' and 'window' are.", param="kv_policy"
@@ -44,3 +42,8 @@ def finished_before(group: SequenceGroup) -> tuple[FinishReason, int | None] | N
     if group.num_shared >= group.max_total:
         return FinishReason.LENGTH, None
     return None
+
+
+def no_adapters(request: Request) -> int:
+    """The number of a request's adapter in an engine that has none."""
+    return -1

@@ -76,6 +76,7 @@ class PlanBuilder:
                 token_ids=list(sequence.tokens),
                 num_prompt_tokens=group.num_prompt,
                 seed=sequence.seed,
+                adapter_index=group.adapter_index,
                 grammar=group.request.grammar,
             )
         )

@@ -10,6 +10,7 @@ and its result ignored. That is safe because plans run in order: see `memory/led
 """
 
 from collections import deque
+from collections.abc import Callable
 
 from headrace.config.engine import SchedulerConfig
 from headrace.core.errors import (
@@ -17,6 +18,7 @@ from headrace.core.errors import (
     HeadraceError,
     IntegrityError,
     InternalError,
+    NotFoundError,
 )
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.request import Request
@@ -26,16 +28,14 @@ from headrace.engine.memory.events import KVEvent
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.admission import create_admission
 from headrace.engine.scheduler.beam_group import (
-    BeamGroup,
     beam_refusal,
     begin_search,
-    cancelled_output,
     go_on,
 )
 from headrace.engine.scheduler.deadlines import Deadlines
 from headrace.engine.scheduler.drafts import DraftSource
 from headrace.engine.scheduler.gauges import measure
-from headrace.engine.scheduler.intake import finished_before, refusal
+from headrace.engine.scheduler.intake import finished_before, no_adapters, refusal
 from headrace.engine.scheduler.outcome import judge
 from headrace.engine.scheduler.plan import Flight, PlannedRow
 from headrace.engine.scheduler.planner import Planner
@@ -60,8 +60,11 @@ class Scheduler:
         max_context: int,
         draft_source: DraftSource | None = None,
         max_scored: int = MAX_SCORED,
+        adapters: Callable[[Request], int] = no_adapters,
     ) -> None:
-        """`max_scored` bounds the prompt tokens of one step that have log-probabilities."""
+        """`max_scored` bounds the prompt tokens of one step that have log-probabilities; `adapters` tells the
+        number of a request's adapter, -1 where that is not loaded.
+        """
         # A slot that no token of the budget is left for would starve: decode rows always fit a step.
         max_running = min(config.max_num_seqs, config.max_num_batched_tokens)
         self.totals = Totals()
@@ -73,6 +76,7 @@ class Scheduler:
         self._roster = Roster(ledger, max_running)
         self._policy = create_admission(config)
         self._drafts = draft_source
+        self._adapters = adapters
         self._trials = Trials()
         self._planner = Planner(
             config,
@@ -97,6 +101,9 @@ class Scheduler:
         error = refusal(
             request, self.max_tokens, is_known=request.request_id in self._roster.groups
         ) or beam_refusal(request, self._ledger, self._max_running, self.max_tokens)
+        adapter_index = 0 if request.adapter is None else self._adapters(request)
+        if adapter_index < 0:
+            error = NotFoundError("The adapter is not loaded.")
         if error is not None:
             self.totals.finished[FinishReason.ERROR.value] += max(1, request.num_sequences)
             return [refused_event(request, index, error) for index in range(max(1, request.n))]
@@ -112,6 +119,7 @@ class Scheduler:
             Sequence(group, index, self._ledger.chain(request.adapter, request.cache_salt))
             for index in range(request.num_sequences)
         )
+        group.adapter_index = adapter_index
         if request.beams is not None:
             begin_search(group, request.beams)
         self._roster.add(group)
@@ -130,7 +138,8 @@ class Scheduler:
         if index is None:
             return self._end_group(group, FinishReason.CANCELLED)
         if group.beams is not None:
-            return self._cancel_output(group, group.beams, index)
+            told = group.beams.cancel(index)
+            return self._end_group(group, FinishReason.CANCELLED) if told is None else told
         return [
             self._end(sequence, FinishReason.CANCELLED)
             for sequence in group.live()
@@ -362,17 +371,6 @@ class Scheduler:
             if sequence.index in group.beams.open_outputs:
                 events.append(event)
         return events
-
-    def _cancel_output(
-        self, group: SequenceGroup, beams: BeamGroup, index: int
-    ) -> list[TokenEvent]:
-        """One of the n outputs is not wanted; the search goes on for the others."""
-        if index not in beams.open_outputs:
-            return []
-        if len(beams.open_outputs) == 1:
-            return self._end_group(group, FinishReason.CANCELLED)
-        beams.open_outputs.discard(index)
-        return [cancelled_output(group, index)]
 
     def _end(
         self,

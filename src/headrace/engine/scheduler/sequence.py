@@ -185,6 +185,7 @@ class SequenceGroup:
     """
 
     __slots__ = (
+        "adapter_index",
         "beams",
         "first_scheduled",
         "has_window",
@@ -229,6 +230,8 @@ class SequenceGroup:
             if params.min_tokens
             else ()
         )
+        self.adapter_index = 0
+        """Which adapter its rows run with; 0 is the base model."""
         self.row_params = params
         """What the executor does for its rows."""
         self.has_window = request.kv_policy.kind is KVPolicyKind.WINDOW

@@ -62,6 +62,14 @@ def make_weight(
     data: NDArray[np.uint8],
 ) -> Weight: ...
 
+class Adapters:
+    num_outputs: int
+    num_inputs: int
+
+    def __init__(self, num_outputs: int, num_inputs: int, capacity: int) -> None: ...
+    def set(self, index: int, down: NDArray[np.float32], up: NDArray[np.float32]) -> None: ...
+    def clear(self, index: int) -> None: ...
+
 class Vector:
     size: int
     def __init__(self, values: NDArray[np.float32]) -> None: ...
@@ -118,6 +126,7 @@ class BoundStep:
         slots: NDArray[np.int32],
         block_tables: tuple[NDArray[np.int32], ...],
         output_rows: NDArray[np.int32],
+        adapters: NDArray[np.int32] | None,
         result: NDArray[np.float32] | None,
         /,
     ) -> None: ...

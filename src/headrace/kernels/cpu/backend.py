@@ -76,6 +76,24 @@ class CpuKVCache:
         return (2, num_layers, layout.num_kv_heads, layout.block_size, layout.head_size)
 
 
+class CpuAdapters:
+    """The adapters of one linear: copies in panels, bf16 where that loses nothing, else float32."""
+
+    def __init__(self, native: _native.Adapters) -> None:
+        self.native = native
+
+    def set(self, index: int, entry: LowRank | None) -> None:
+        """Part of `ops.Adapters`."""
+        if entry is None:
+            self.native.clear(index)
+            return
+        down, up = (np.ascontiguousarray(m, np.float32) for m in (entry.down, entry.up))
+        try:
+            self.native.set(index, down, up)
+        except ValueError as error:
+            raise KernelError(f"adapters: {error}") from None
+
+
 class CpuProgram:
     """A recorded model. Everything but the check of the arrays' dtypes happens in C++."""
 
@@ -102,8 +120,6 @@ class CpuProgram:
         return self._bind(inputs, self.read(buffer, num_rows))
 
     def _bind(self, inputs: StepInputs, result: NDArray[np.float32] | None) -> Callable[[], Any]:
-        if inputs.adapters is not None:
-            raise KernelError("run: adapters are not part of this program.")
         return _native.BoundStep(
             self._native,
             inputs.token_ids,
@@ -113,6 +129,7 @@ class CpuProgram:
             inputs.slots,
             inputs.block_tables,
             inputs.output_rows,
+            inputs.adapters,
             result,
         )
 
@@ -175,7 +192,7 @@ class CpuRecorder(Recorder):
         return _FORMATS_BACK[weight.format], weight.num_outputs, weight.num_inputs
 
     def adapters_shape(self, adapters: Any) -> tuple[int, int]:
-        raise KernelError("linear: the cpu back end has no adapters.")
+        return adapters.native.num_outputs, adapters.native.num_inputs
 
     def vector_size(self, vector: Any) -> int:
         return int(vector.size)
@@ -189,6 +206,8 @@ class CpuRecorder(Recorder):
     def _to_native(self, value: Any) -> Any:
         if isinstance(value, Buffer):
             return self._buffers[value.index]
+        if isinstance(value, CpuAdapters):
+            return value.native
         if isinstance(value, Activation):
             return _ACTIVATIONS[value]
         return value
@@ -220,9 +239,9 @@ class CpuBackend:
             weight.data,
         )
 
-    def load_adapters(self, adapters: Sequence[LowRank | None]) -> Any:
-        """None so far: raises KernelError."""
-        raise KernelError("load_adapters: the cpu back end has no adapters.")
+    def create_adapters(self, num_outputs: int, num_inputs: int, capacity: int) -> CpuAdapters:
+        """The adapters of one linear, none of them set; `capacity` is at most 256."""
+        return CpuAdapters(_native.Adapters(num_outputs, num_inputs, capacity))
 
     def load_vector(self, vector: NDArray[np.float32] | Sequence[float]) -> _native.Vector:
         """A copy in aligned, padded memory."""

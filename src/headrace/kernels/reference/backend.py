@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
 from headrace.kernels.bound import Draw, SampleAgain, run_and_read
-from headrace.kernels.formats import LowRank, Matrix, PackedWeight, WeightFormat
+from headrace.kernels.formats import Matrix, PackedWeight, WeightFormat
 from headrace.kernels.ops import KVCache, Recorder
 from headrace.kernels.reference import sampling
-from headrace.kernels.reference.adapters import ReferenceAdapters, load_adapters
+from headrace.kernels.reference.adapters import ReferenceAdapters
 from headrace.kernels.reference.inputs import check_inputs
 from headrace.kernels.reference.kv_cache import ReferenceKVCache
 from headrace.kernels.reference.step import ReferenceStep
@@ -130,9 +130,11 @@ class ReferenceBackend:
         """A packed weight, or (for tests) a matrix that was never packed."""
         return load_matrix(weight, keep_codes=self._exact)
 
-    def load_adapters(self, adapters: Sequence[LowRank | None]) -> ReferenceAdapters:
-        """The adapters of one linear."""
-        return load_adapters(adapters)
+    def create_adapters(
+        self, num_outputs: int, num_inputs: int, capacity: int
+    ) -> ReferenceAdapters:
+        """The adapters of one linear, none of them set."""
+        return ReferenceAdapters(num_outputs, num_inputs, capacity)
 
     def load_vector(self, vector: NDArray[np.float32] | Sequence[float]) -> NDArray[np.float32]:
         """The vector itself, as float32."""

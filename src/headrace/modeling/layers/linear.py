@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.core.errors import ModelLoadError
+from headrace.kernels.formats import Adapters
 from headrace.kernels.ops import Backend
 from headrace.kernels.values import Buffer, DType
 from headrace.modeling.layers.recording import Recording
@@ -27,14 +28,17 @@ class _Part:
 
 
 class Linear:
-    """out = x . W + b. Adapters, once a model has some, are an argument of the op (`Recorder.linear`)."""
+    """out = x . W + b, and what adapters add to it."""
 
     def __init__(
         self,
         backend: Backend,
         parts: Sequence[PackedPart],
         bias: "NDArray[np.float32] | None" = None,
+        adapters: Sequence[tuple[int, Adapters]] = (),
     ) -> None:
+        """`adapters` are handles with the first column that each adds to."""
+        self._adapters = tuple(adapters)
         self._parts = tuple(_load(backend, part, bias) for part in parts)
         operands = {part.operand for part in self._parts}
         #: What to give to `record`: the operand that all parts share, else f32.
@@ -67,6 +71,10 @@ class Linear:
                 accumulate=accumulate,
                 first_column=first_column + part.first_column,
                 scale=scale,
+            )
+        for column, handle in self._adapters:
+            recording.recorder.adapt(
+                x, handle, out, first_column=first_column + column, scale=scale
             )
 
 

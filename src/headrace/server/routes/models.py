@@ -2,6 +2,7 @@
 
 from headrace.api.models import ModelCard, ModelList
 from headrace.core.errors import ModelNotFoundError
+from headrace.core.model_info import ModelInfo
 from headrace.server.asgi import App, Receive, Scope, Send, send_json
 from headrace.server.endpoint import Operation
 from headrace.server.replica import Replica
@@ -35,15 +36,23 @@ def one_model(replica: Replica) -> App:
 
 
 def _cards(replica: Replica) -> list[ModelCard]:
-    return [
-        ModelCard(
-            id=name,
-            created=replica.created,
-            root=info.source,
-            max_model_len=info.max_context,
-            capabilities=[task.value for task in info.tasks],
-        )
-        for info in (model.info for model in replica.models.values())
-        if info is not None
-        for name in info.names
+    infos = [model.info for model in replica.models.values() if model.info is not None]
+    cards = [_card(replica, info, name, info.source) for info in infos for name in info.names]
+    return cards + [
+        _card(replica, info, adapter.name, adapter.path, parent=info.names[0])
+        for info in infos
+        for adapter in info.adapters
     ]
+
+
+def _card(
+    replica: Replica, info: ModelInfo, name: str, root: str, *, parent: str | None = None
+) -> ModelCard:
+    return ModelCard(
+        id=name,
+        created=replica.created,
+        root=root,
+        parent=parent,
+        max_model_len=info.max_context,
+        capabilities=[task.value for task in info.tasks],
+    )

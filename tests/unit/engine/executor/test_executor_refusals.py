@@ -48,7 +48,7 @@ def test_a_plain_plan_runs(executor):
 @pytest.mark.parametrize(
     ("plan", "sentence"),
     [
-        (StepPlan(step_id=1, rows=(row(),), starts=(start(adapter_index=1),)), "adapters"),
+        (StepPlan(step_id=1, rows=(row(),), starts=(start(adapter_index=1),)), "adapter 1"),
         (StepPlan(step_id=1, rows=(), texts=(TEXT,)), "pools no texts"),
         (StepPlan(step_id=1, rows=(row(),), block_loads=(BlockTransfer(0, 1, b"k"),)), "tier"),
         (StepPlan(step_id=1, rows=(row(),), block_stores=(BlockTransfer(0, 1, b"k"),)), "tier"),

@@ -1,0 +1,151 @@
+"""LoRA adapters in the real engine: the log-probabilities of merged weights, alone and in mixed batches."""
+
+import math
+
+import pytest
+from tests.support.hf_families import CASES, random_sequences, save_model
+from tests.support.lora_files import PROJECTIONS, merged, random_sides, write_adapter
+from tests.support.real_engine import RealEngine
+
+from headrace.core.errors import BadRequestError, NotFoundError, OverloadedError
+from headrace.core.request import Request, TokenSegment
+from headrace.core.sampling import SamplingParams
+
+PROMPTS = random_sequences((27, 9, 1, 18))
+
+
+class Adapters:
+    """A base model on disk, three adapters, and transformers' models of all four."""
+
+    def __init__(self, name, path):
+        self.path = path / "base"
+        base = save_model(next(case for case in CASES if case.name == name), self.path)
+        all_of = random_sides(base, PROJECTIONS, 4, 1)
+        some = random_sides(base, ("q_proj", "v_proj"), 8, 2)
+        mixed = random_sides(base, ("k_proj", "down_proj"), 3, 3, {"down_proj": 5})
+        write_adapter(path / "all", all_of, rank=4, alpha=6)
+        write_adapter(path / "some", some, rank=8, alpha=4, use_rslora=True)
+        write_adapter(
+            path / "mixed",
+            mixed,
+            rank=3,
+            alpha=3,
+            rank_pattern={"down_proj": 5},
+            alpha_pattern={"mlp.down_proj": 20},
+        )
+        self.lora = tuple(f"{name}={path / name}" for name in ("all", "some", "mixed"))
+        self.models = {
+            None: base,
+            "all": merged(base, all_of, {"": 1.5}),
+            "some": merged(base, some, {"": 4 / math.sqrt(8)}),
+            "mixed": merged(base, mixed, {"": 1.0, "down_proj": 4.0}),
+        }
+
+
+@pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3"])
+def served(request, tmp_path_factory):
+    adapters = Adapters(request.param, tmp_path_factory.mktemp(request.param))
+    with RealEngine(adapters.path, kv_dtype="f32", lora=adapters.lora, threads=2) as engine:
+        digests = {info.name: info.digest for info in engine.built.info.adapters}
+        yield adapters, engine, {None: None, **digests}
+
+
+def ask(name, prompt, adapter, max_tokens=6, n=1):
+    return Request(
+        request_id=name,
+        prompt=(TokenSegment(list(map(int, prompt))),),
+        params=SamplingParams(max_tokens=max_tokens, temperature=0.0, logprobs=3),
+        adapter=adapter,
+        n=n,
+    )
+
+
+def check(model, prompt, said):
+    """Each token is the likeliest of the transformers model, with its log-probability."""
+    import torch
+
+    ids = [*map(int, prompt), *said.token_ids]
+    with torch.no_grad():
+        truth = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    for place, entry in enumerate(said.logprobs):
+        row = truth[len(prompt) + place - 1]
+        assert entry.token_id == int(row.argmax())
+        assert entry.logprob == pytest.approx(float(row[entry.token_id]), abs=2e-4)
+
+
+def test_a_mixed_batch_gives_what_merged_weights_give(served):
+    adapters, engine, digests = served
+    requests, wanted = [], {}
+    for i, prompt in enumerate(PROMPTS):
+        for name, digest in digests.items():
+            key = f"{i}-{name}"
+            requests.append(ask(key, prompt, digest))
+            wanted[key] = (adapters.models[name], prompt)
+    said = engine.run(requests)
+    first = {said[f"0-{name}", 0].token_ids[0] for name in digests}
+    assert len(first) > 1
+    for key, (model, prompt) in wanted.items():
+        check(model, prompt, said[key, 0])
+    # Alone: the same to the bit, for base rows too.
+    for name, digest in digests.items():
+        alone = engine.run([ask(f"alone-{name}", PROMPTS[0], digest)])[f"alone-{name}", 0]
+        assert alone == said[f"0-{name}", 0]
+
+
+def test_prefixes_are_shared_within_an_adapter_only(served):
+    _, engine, digests = served
+    prompt = random_sequences((40,), seed=9)[0]
+    first = engine.run([ask("a", prompt, digests["all"])])["a", 0]
+    again = engine.run([ask("b", prompt, digests["all"])])["b", 0]
+    other = engine.run([ask("c", prompt, digests["some"])])["c", 0]
+    assert (first.num_cached, again.num_cached, other.num_cached) == (0, 32, 0)
+    assert first == again != other
+
+
+def test_an_engine_with_adapters_says_what_one_without_says(served):
+    adapters, engine, _ = served
+    requests = [ask(f"plain{i}", prompt, None) for i, prompt in enumerate(PROMPTS)]
+    with RealEngine(adapters.path, kv_dtype="f32", threads=2) as plain:
+        wanted = plain.run(requests)
+    found = engine.run(requests)
+    assert [found[r.request_id, 0] for r in requests] == [wanted[r.request_id, 0] for r in requests]
+
+
+@pytest.mark.parametrize("plans", [1, 3])
+def test_loading_and_unloading_while_others_run(tmp_path, plans):
+    adapters = Adapters("llama", tmp_path)
+    paths = dict(entry.split("=") for entry in adapters.lora)
+    with RealEngine(
+        adapters.path,
+        kv_dtype="f32",
+        lora=adapters.lora[:1],
+        max_loras=2,
+        max_uncommitted_plans=plans,
+    ) as engine:
+        digest = engine.built.info.adapters[0].digest
+        engine.add(ask("long", PROMPTS[0], digest, 30, n=2))
+        engine.step()
+        some = engine.engine.load_adapter("some", paths["some"])
+        engine.add(ask("other", PROMPTS[1], some.digest, 4))
+        with pytest.raises(OverloadedError, match="--max-loras"):
+            engine.engine.load_adapter("mixed", paths["mixed"])
+        with pytest.raises(BadRequestError, match="is loaded"):
+            engine.engine.load_adapter("some", paths["mixed"])
+        with pytest.raises(NotFoundError):
+            engine.engine.unload_adapter("nobody")
+        again = engine.engine.load_adapter("alias", paths["all"])
+        assert again.digest == digest
+        engine.engine.unload_adapter("alias")
+        assert engine.engine.take_unloaded() == ["alias"]
+        engine.engine.unload_adapter("all")
+        engine.step()
+        assert engine.engine.take_unloaded() == []  # two outputs of `long` still run
+        late = engine.engine.add(ask("late", PROMPTS[0], digest))
+        assert [event.error_kind for event in late] == ["NotFoundError"]
+        said = engine.finish()
+        assert engine.engine.take_unloaded() == ["all"]
+        check(adapters.models["all"], PROMPTS[0], said["long", 1])
+        check(adapters.models["some"], PROMPTS[1], said["other", 0])
+        mixed = engine.engine.load_adapter("mixed", paths["mixed"])
+        said = engine.run([ask("mixed", PROMPTS[0], mixed.digest, 5)])
+        check(adapters.models["mixed"], PROMPTS[0], said["mixed", 0])
