@@ -38,7 +38,7 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     embedding_normalize: bool = True
     """Give vectors of texts the length 1."""
     lora: tuple[str, ...] = ()
-    """LoRA adapters to serve from the start, each as NAME=DIRECTORY; NAME is then a model's name."""
+    """LoRA adapters to serve from the start: NAME=DIRECTORY, separated by commas; NAME is then a model's name."""
     max_loras: Annotated[int, Meta(ge=1, le=256)] = 8
     """Adapters that may be loaded at once."""
     max_lora_rank: Annotated[int, Meta(ge=1, le=4096)] = 64
