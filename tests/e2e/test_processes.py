@@ -107,7 +107,7 @@ def test_a_second_sigterm_ends_at_once(running: ServeProcess) -> None:
     assert stream.is_done
     assert len(stream.events) < CONTEXT - 100
     assert stream.events[-1]["choices"][0]["finish_reason"] == "length"
-    assert stream.events[-1]["choices"][0]["stop_reason"] == "timeout"
+    assert stream.events[-1]["choices"][0]["stop_reason"] == "shutdown"
 
 
 def test_a_port_in_use_is_one_sentence(running: ServeProcess, model: str) -> None:

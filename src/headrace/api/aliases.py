@@ -68,8 +68,8 @@ def without_aliases(request: T) -> T:
     givers: dict[str, str] = {}
     for alias, field in _PAIRS:
         value = getattr(request, alias, None)
-        if value is None:
-            continue
+        if value is None or not hasattr(request, field):
+            continue  # not given, or the shape's own word
         value = _MEANINGS.get(alias, {}).get(value, value)
         other = found.get(field, getattr(request, field))
         if other is not None and other != value:
