@@ -77,12 +77,16 @@ def _main(result: Result) -> str:
         "![Throughput, time to first token and prefill speed beside other servers]"
         "(docs/images/compare.svg)\n\n"
         f"{work['model']}, {work['threads']} threads, closed loop, prompts of "
-        f"{work['input_words']} random words, {work['output_tokens']} tokens out, greedy; medians of "
-        f"{work['rounds']} rounds in turn on one shared machine, {result['date'][:10]} "
+        f"{work['input_words']} random words, {work['output_tokens']} tokens out, greedy; "
+        f"{_rounds(work['rounds'])} on one shared machine, {result['date'][:10]} "
         f"({result['machine']['cpu']}). OpenVINO GenAI runs in its own process, without HTTP.\n\n"
         f"{markdown(result)}\n"
         f"Versions: {', '.join(result['versions'].values())}. Files: {files}.\n"
     )
+
+
+def _rounds(count: int) -> str:
+    return "one round, all in turn" if count == 1 else f"medians of {count} rounds in turn"
 
 
 def _others(found: Mapping[tuple[str, str], Path]) -> str:
