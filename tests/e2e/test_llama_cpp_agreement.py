@@ -1,8 +1,11 @@
 """We say what llama.cpp says, as close to the truth as it is: real models, teacher-forced."""
 
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import httpx
 import pytest
@@ -59,20 +62,46 @@ def test_gemma_3_on_a_few_prompts(agreement: ModuleType) -> None:
     assert found.same_top1 >= 0.9
 
 
+@pytest.fixture(scope="module")
+def all_prompts(agreement: ModuleType) -> Callable[[str], tuple[Any, Any]]:
+    """Agreement and divergence of a model on the whole set; minutes, so computed once."""
+
+    @cache
+    def measured(model: str) -> tuple[Any, Any]:
+        path = resolve(model, progress=False)
+        said = agreement.continue_all(path, prompts=32, tokens=32, num_probs=2000)
+        ours = agreement.our_scorer(path, said)
+        found = agreement.compare(said, ours)
+        return found, agreement.diverge(said, ours, agreement.reference_scorer(path, said))
+
+    return measured
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("model", ["smollm2-135m", "gemma-3-270m"])
-def test_all_prompts(agreement: ModuleType, model: str) -> None:
-    path = resolve(model, progress=False)
-    said = agreement.continue_all(path, prompts=32, tokens=32, num_probs=2000)
-    ours = agreement.our_scorer(path, said)
-    found = agreement.compare(said, ours)
-    divergence = agreement.diverge(said, ours, agreement.reference_scorer(path, said))
+def test_all_prompts(all_prompts: Callable[[str], tuple[Any, Any]], model: str) -> None:
+    found, divergence = all_prompts(model)
     print(found, divergence)
     assert found.positions == 1024
     assert found.same_top1_decided == 1.0
-    # On Gemma float32 itself agrees with llama.cpp at 95.9 % only (docs/results/quality.md).
-    assert found.same_top1 >= min(0.97, divergence.same_top1_reference - 0.01)
     assert divergence.kl_ratio <= 1.2
+
+
+NEAR_TIES = "float32 itself agrees with llama.cpp at 95.9 % here: see docs/results/quality.md"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "model",
+    [
+        "smollm2-135m",
+        pytest.param("gemma-3-270m", marks=pytest.mark.xfail(reason=NEAR_TIES, strict=True)),
+    ],
+)
+def test_most_likely_tokens_of_all_prompts(
+    all_prompts: Callable[[str], tuple[Any, Any]], model: str
+) -> None:
+    assert all_prompts(model)[0].same_top1 >= 0.97
 
 
 def test_chat_answers_up_to_near_ties(agreement: ModuleType, server: str) -> None:

@@ -84,9 +84,6 @@ class PlanRow(Struct, frozen=True, array_like=True):
     """The last `num_draft` ids are guesses, to be verified against the draws at their positions."""
     first_output: int = 0
     """Absolute output position of the first token this row samples: the noise's counter."""
-    masks: tuple[int, ...] = ()
-    """Which of the plan's `token_masks` bounds each of the `num_draft + 1` draws (grammar); -1 none does.
-    Empty: none bounds any. Whoever gives masks knows all tokens before them: such rows do not overlap."""
     num_scored: int = 0
     """How many of the row's positions, from its first on, report on the prompt token that follows them."""
 
@@ -111,9 +108,6 @@ class StepPlan(Struct, frozen=True, kw_only=True):
     block_loads: tuple[BlockTransfer, ...] = ()
     block_stores: tuple[BlockTransfer, ...] = ()
     ended_slots: tuple[int, ...] = ()
-    token_masks: tuple[bytes, ...] = ()
-    """Allowed tokens, packed: bit i % 8 of byte i // 8 is token i; ceil(V / 32) * 4 bytes each. Rows in one
-    state of a grammar share one."""
     texts: tuple[PlanText, ...] = ()
 
     @property

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.core.errors import KernelError
 from headrace.core.step import OutputKind, PlanRow, StepPlan
 from headrace.engine.executor.prompt_scores import ScoredRows, scored_rows
 from headrace.engine.executor.slots import SlotTable
@@ -21,8 +20,6 @@ class OutputRows:
     history_lengths: NDArray[np.int32]
     """Tokens before the one that this row draws."""
     output_positions: NDArray[np.int64]
-    masks: list[int]
-    """Index into the plan's masks, -1 without one; empty when the plan has none."""
     scored: ScoredRows | None = None
     """Positions whose logits follow those of the `count` rows."""
 
@@ -50,7 +47,7 @@ class InputBuilder:
         self._decode: _Decode | None = None
 
     def build(self, plan: StepPlan) -> tuple[StepInputs, OutputRows]:
-        """Arrays of the plan's rows, and what its output rows are. Raises KernelError for a wrong plan."""
+        """Arrays of the plan's rows, and what its output rows are."""
         decode = self._decode
         has_adapters = self._table.has_adapters
         if (
@@ -61,7 +58,6 @@ class InputBuilder:
         ):
             return decode.inputs, decode.outputs
         self._decode = None
-        _check(plan)
         rows = plan.rows
         outputs, output_rows = _output_rows(plan)
         starts = np.array([row.start for row in rows], np.int32)
@@ -155,18 +151,13 @@ class _Decode:
     def advance(self, plan: StepPlan, history: memoryview) -> bool:
         """Fill in the next token of each sequence. False, and nothing is valid, when the plan is another."""
         rows, slots = plan.rows, self._slots
-        if plan.token_masks or len(rows) != len(slots):
+        if len(rows) != len(slots):
             return False
         tokens, positions, starts = self._tokens, self._positions, self._starts
         lengths, outputs = self._lengths, self._outputs
         for index, row in enumerate(rows):
             slot, start = row.slot, row.start
-            if (
-                slot != slots[index]
-                or row.num_tokens != 1
-                or row.output is not OutputKind.SAMPLE
-                or row.masks
-            ):
+            if slot != slots[index] or row.num_tokens != 1 or row.output is not OutputKind.SAMPLE:
                 return False
             ids = row.token_ids
             if ids:
@@ -179,19 +170,10 @@ class _Decode:
         return True
 
 
-def _check(plan: StepPlan) -> None:
-    for row in plan.rows:
-        if row.masks and len(row.masks) != row.num_draft + 1:
-            raise KernelError("A row with masks has one for each of its draws.")
-        if row.masks and not plan.token_masks:
-            raise KernelError("A row names a mask that its plan does not have.")
-
-
 def _output_rows(plan: StepPlan) -> tuple[OutputRows, NDArray[np.int32]]:
     slots: list[int] = []
     lengths: list[int] = []
     positions: list[int] = []
-    masks: list[int] = []
     token_rows: list[int] = []
     end = 0
     for row in plan.rows:
@@ -204,8 +186,6 @@ def _output_rows(plan: StepPlan) -> tuple[OutputRows, NDArray[np.int32]]:
             lengths.append(length + draft)
             positions.append(row.first_output + draft)
             token_rows.append(end - 1 - row.num_draft + draft)
-        if plan.token_masks:
-            masks += row.masks or (-1,) * (row.num_draft + 1)
     scored = scored_rows(plan)
     if scored is not None:
         token_rows += scored.token_rows
@@ -214,7 +194,6 @@ def _output_rows(plan: StepPlan) -> tuple[OutputRows, NDArray[np.int32]]:
         np.array(slots, np.int32),
         np.array(lengths, np.int32),
         np.array(positions, np.int64),
-        masks,
         scored,
     )
     return outputs, np.array(token_rows, np.int32)

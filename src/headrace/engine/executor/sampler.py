@@ -4,7 +4,6 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from headrace.core.errors import KernelError
 from headrace.core.events import TokenLogprobs
 from headrace.core.step import OutputKind, PlanRow, RowResult, StepPlan
 from headrace.engine.executor.inputs import OutputRows
@@ -69,9 +68,7 @@ class Sampler:
             draw = self._draw = self._backend.bind_sample(logits, self._gather(outputs))
             self._outputs, self._logits, self._version = outputs, logits, table.version
         allowed = None
-        if plan.token_masks:
-            allowed = unpack_masks(plan.token_masks, outputs.masks, logits.shape[1])
-        elif self._matchers:
+        if self._matchers:
             allowed = self._matchers.masks(plan, outputs.count, logits.shape[1])
         if self.bounds:
             allowed = self.bounds.bound(plan, allowed, outputs.count, logits.shape[1])
@@ -159,19 +156,6 @@ def _with_scores(row: RowResult, scores: tuple[TokenLogprobs, ...] | None) -> Ro
     if scores is None:
         return RowResult(row.slot, error=_NOT_FINITE)
     return replace(row, prompt_logprobs=scores) if scores else row
-
-
-def unpack_masks(masks: tuple[bytes, ...], rows: list[int], vocab_size: int) -> NDArray[np.uint32]:
-    """[R, ceil(V / 32)]: each row's mask; every token where a row has none (-1). Raises KernelError."""
-    num_words = -(-vocab_size // 32)
-    table = np.full((len(masks) + 1, num_words), 0xFFFF_FFFF, np.uint32)
-    for index, mask in enumerate(masks):
-        if len(mask) != 4 * num_words:
-            raise KernelError(f"A mask of {len(mask)} bytes is not one for {vocab_size} tokens.")
-        table[index] = np.frombuffer(mask, "<u4")
-    if not all(-1 <= row < len(masks) for row in rows):
-        raise KernelError("A row names a mask that its plan does not have.")
-    return table[rows]  # -1 is the last row, which allows all
 
 
 def _logprobs(drawn: SampleOutput, row: int, num_top: int) -> TokenLogprobs:
