@@ -5,6 +5,7 @@ tried out there, in a process that can be killed, and compiles in a time that is
 does not compile within `MAX_SECONDS` here is refused, and so are all that wait behind it too long.
 """
 
+import logging
 import threading
 from collections.abc import Iterable
 from queue import SimpleQueue
@@ -15,6 +16,8 @@ from headrace.core.events import FinishReason, TokenEvent
 from headrace.core.grammar import Grammar
 from headrace.core.request import Request
 from headrace.grammar.compiler import CompiledGrammar, GrammarCompiler
+
+log = logging.getLogger("headrace.engine")
 
 #: Seconds that a request waits for its grammar.
 MAX_SECONDS: Final = 30.0
@@ -149,6 +152,8 @@ class GrammarGate:
                 job.compiled = self._compiler.compile(job.grammar)
             except HeadraceError as error:
                 job.error = error
-            except Exception as error:  # noqa: BLE001 - whatever it is, its request must hear of it
+            except Exception as error:
+                # Whatever it is, its request must hear of it, and the thread go on.
+                log.exception("A grammar could not be compiled")
                 job.error = InternalError(f"A grammar failed: {type(error).__name__}.")
             job.is_done = True
