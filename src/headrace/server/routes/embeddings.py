@@ -88,15 +88,7 @@ async def _prepare_scores(call: Call) -> tuple[ServedModel, TextPlan]:
     wire = call.decode(ScoreRequest)
     model, preparer, arrival = _find(call, wire.model, "score")
     pairs = _pairs(wire)
-    texts = await call.replica.workers.run(
-        len(call.body),
-        compared,
-        preparer,
-        pairs,
-        wire,
-        arrival,
-        activates=wire.use_activation is not False,
-    )
+    texts = await _compare(call, preparer, pairs, wire, arrival)
     name = wire.model or preparer.info.names[0]
     created = int(call.replica.clock.wall())
     answer = partial(_scores, arrival.request_id, created, name, texts)
@@ -110,7 +102,20 @@ async def _prepare_rerank(call: Call) -> tuple[ServedModel, TextPlan]:
         Pair(wire.query, text, ("query", f"documents[{place}]"))
         for place, text in enumerate(wire.texts())
     ]
-    texts = await call.replica.workers.run(
+    texts = await _compare(call, preparer, pairs, wire, arrival)
+    name = wire.model or preparer.info.names[0]
+    answer = partial(_reranked, arrival.request_id, wire, name, texts)
+    return model, TextPlan(requests=texts.requests, answer=answer)
+
+
+async def _compare(
+    call: Call,
+    preparer: Preparer,
+    pairs: list[Pair],
+    wire: ScoreRequest | RerankRequest,
+    arrival: Arrival,
+) -> ComparedTexts:
+    return await call.replica.workers.run(
         len(call.body),
         compared,
         preparer,
@@ -119,9 +124,6 @@ async def _prepare_rerank(call: Call) -> tuple[ServedModel, TextPlan]:
         arrival,
         activates=wire.use_activation is not False,
     )
-    name = wire.model or preparer.info.names[0]
-    answer = partial(_reranked, arrival.request_id, wire, name, texts)
-    return model, TextPlan(requests=texts.requests, answer=answer)
 
 
 def _find(call: Call, name: str | None, prefix: str) -> tuple[ServedModel, Preparer, Arrival]:
