@@ -24,7 +24,7 @@
           · UnsupportedModelError  an architecture or tensor type that we do not know   start
         - DownloadError            weights that could not be fetched                    start
 
-The server maps them to HTTP in one table (`server/problems.py`); the command line prints the sentence
+The server maps them to HTTP in one table (`web/problems.py`); the command line prints the sentence
 and exits with 2 for a `ConfigError`, 1 for anything else.
 """
 

@@ -3,11 +3,7 @@
 from starlette.routing import Match, Router
 
 from headrace.config.server import ServerConfig
-from headrace.server.asgi import App, Receive, Scope, Send
 from headrace.server.dialects.errors import error_writer_of
-from headrace.server.endpoint import Access, Endpoint
-from headrace.server.guard import Cors, Guard
-from headrace.server.middleware import BodyLimit, ConnectionLimit, Observed, Problems
 from headrace.server.replica import Replica
 from headrace.server.routes import (
     abort,
@@ -27,6 +23,10 @@ from headrace.server.routes import (
     text,
 )
 from headrace.server.sockets import Sockets, by_type
+from headrace.web.asgi import App, Receive, Scope, Send
+from headrace.web.endpoint import Access, Endpoint
+from headrace.web.guard import Cors, Guard
+from headrace.web.middleware import BodyLimit, ConnectionLimit, Observed, Problems
 
 #: What a form may have beside its file.
 FORM_BYTES = 64 * 1024

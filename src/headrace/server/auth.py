@@ -3,7 +3,7 @@
 import hmac
 
 from headrace.core.errors import PermissionDeniedError
-from headrace.server.asgi import Scope, header
+from headrace.web.asgi import Scope, header
 
 PEER_HEADER = b"x-headrace-peer"
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from headrace.api.responses import Response
-from headrace.server.asgi import Message
 from headrace.server.resume import Produce
+from headrace.web.asgi import Message
 
 #: Seconds that a cancel waits for the end of what it ended.
 END_PATIENCE: Final = 5.0

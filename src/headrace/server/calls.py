@@ -13,12 +13,12 @@ from headrace.api.depth import check_depth
 from headrace.core.errors import BadRequestError, UnavailableError, UnsupportedMediaError
 from headrace.observe.logs import one_line
 from headrace.preprocess.prepare import Arrival, Preparer
-from headrace.server.asgi import JSON, App, Receive, Scope, Send, header, send_json
 from headrace.server.auth import is_trusted_peer
-from headrace.server.bodies import read_body
-from headrace.server.guard import owner_of
 from headrace.server.inner import is_background
 from headrace.server.replica import Replica, ServedModel
+from headrace.web.asgi import JSON, App, Receive, Scope, Send, header, send_json
+from headrace.web.bodies import read_body
+from headrace.web.guard import owner_of
 
 T = TypeVar("T", bound=Struct)
 

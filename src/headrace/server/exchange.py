@@ -22,12 +22,12 @@ from headrace.core.request import Request
 from headrace.engine.stream import EventStream
 from headrace.observe.recorder import SequenceRecorder
 from headrace.server.admission import Ticket
-from headrace.server.asgi import Receive, Scope, Send, send_body
-from headrace.server.problems import error_named
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.resume import Produce
 from headrace.server.shapes import Shape, problem_chunk, usage_of
-from headrace.server.streaming import (
+from headrace.web.asgi import Receive, Scope, Send, send_body
+from headrace.web.problems import error_named
+from headrace.web.streaming import (
     NO_EVENT,
     EventStreamWriter,
     event,

@@ -15,16 +15,16 @@ from headrace.preprocess.constraint import constraint_field
 from headrace.preprocess.prepare import Arrival, PreparedChat, Preparer
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.admission import Ticket
-from headrace.server.asgi import App, Receive, Scope, Send, header, send_body
 from headrace.server.auth import is_trusted_peer
-from headrace.server.bodies import read_body
 from headrace.server.calls import Call, check_media_type, log_body, preparer_of
 from headrace.server.exchange import Exchange, Plan
-from headrace.server.guard import owner_of
 from headrace.server.inner import is_background, is_inner
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.resume import resume
 from headrace.server.shapes import Head, Shape, fingerprint
+from headrace.web.asgi import App, Receive, Scope, Send, header, send_body
+from headrace.web.bodies import read_body
+from headrace.web.guard import owner_of
 
 T = TypeVar("T", bound=GenerationFields)
 

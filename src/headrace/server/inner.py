@@ -10,9 +10,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from headrace.server.asgi import App, Message, Scope
-from headrace.server.guard import KEY
-from headrace.server.keys import Key
+from headrace.web.asgi import App, Message, Scope
+from headrace.web.guard import KEY
+from headrace.web.keys import Key
 
 #: Where a scope says that the request is one that nobody waits for.
 BACKGROUND = "headrace.background"

@@ -22,11 +22,11 @@ from headrace.preprocess.prepare import Preparer
 from headrace.preprocess.workers import Workers
 from headrace.server.admission import Admission
 from headrace.server.background import BackgroundResponses
-from headrace.server.bodies import BodyBudget
-from headrace.server.keys import KeyRing
 from headrace.server.open_requests import OpenRequests
 from headrace.server.response_store import ResponseStore
 from headrace.server.resume import ResumableStreams
+from headrace.web.bodies import BodyBudget
+from headrace.web.keys import KeyRing
 
 if TYPE_CHECKING:
     from headrace.server.batches.desk import BatchDesk

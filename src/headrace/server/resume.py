@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from headrace.core.errors import BadRequestError, NotFoundError
-from headrace.server.asgi import Message, Receive, Scope, Send, send_body
-from headrace.server.guard import owner_of
-from headrace.server.streaming import watch_disconnect
+from headrace.web.asgi import Message, Receive, Scope, Send, send_body
+from headrace.web.guard import owner_of
+from headrace.web.streaming import watch_disconnect
 
 #: Answers a request; given another way to its client than the connection that it came on.
 Produce = Callable[[Receive, Send], Awaitable[None]]

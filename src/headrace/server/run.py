@@ -14,9 +14,9 @@ from headrace.core.clock import Clock, SystemClock
 from headrace.engine.launch import LaunchSpec, launch
 from headrace.engine.messages import DEFAULT_BUILD, KVEventsConfig
 from headrace.observe.logs import set_up_logging
-from headrace.server.keys import KeyRing
-from headrace.server.port import bind, is_local
-from headrace.server.tls import tls_context
+from headrace.web.keys import KeyRing
+from headrace.web.port import bind, is_local
+from headrace.web.tls import tls_context
 
 log = logging.getLogger("headrace.server")
 

@@ -27,12 +27,12 @@ from headrace.engine.launch import EngineProcess, LaunchSpec, launch
 from headrace.engine.messages import Progress
 from headrace.observe.metrics import Metrics
 from headrace.server.app import build_app
-from headrace.server.port import url_of
-from headrace.server.protocol import BoundedHttpProtocol, ConnectionBounds
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.sockets import socket_protocol
 from headrace.server.text import TextFront
-from headrace.server.tls import tls_context
+from headrace.web.port import url_of
+from headrace.web.protocol import BoundedHttpProtocol, ConnectionBounds
+from headrace.web.tls import tls_context
 
 #: Seconds that an idle connection is kept: more than the 60 s for which proxies keep theirs.
 KEEP_ALIVE = 75

@@ -24,8 +24,8 @@ from headrace.core.model_info import ModelInfo
 from headrace.preprocess.reading import Reading
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.messages import MessageStyle
-from headrace.server.problems import answer_to
-from headrace.server.streaming import PLAIN, Framing
+from headrace.web.problems import answer_to
+from headrace.web.streaming import PLAIN, Framing
 
 #: OpenAI knows no "ran out of time": the answer was cut by a limit, and `stop_reason` says which. Nor does
 #: it know "error": in a stream it ends the choice, and an error object at the stream's end says why.

@@ -27,10 +27,10 @@ from headrace.core.errors import (
     PermissionDeniedError,
     RequestCancelledError,
 )
-from headrace.server.asgi import App, Message, Receive, Scope, Send, header
 from headrace.server.inner import InnerRequest
-from headrace.server.keys import Key, KeyRing
-from headrace.server.problems import HttpError, answer_to
+from headrace.web.asgi import App, Message, Receive, Scope, Send, header
+from headrace.web.keys import Key, KeyRing
+from headrace.web.problems import HttpError, answer_to
 
 PATH: Final = "/v1/chat/completions/ws"
 #: Where every request goes.

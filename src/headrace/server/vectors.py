@@ -20,15 +20,15 @@ from headrace.core.events import FinishReason, TokenEvent
 from headrace.core.request import Request
 from headrace.preprocess.texts import ComparedTexts
 from headrace.server.admission import Ticket
-from headrace.server.asgi import App, Receive, Scope, Send, send_json
 from headrace.server.auth import is_trusted_peer
-from headrace.server.bodies import read_body
 from headrace.server.calls import Call, check_media_type, log_body
-from headrace.server.guard import owner_of
 from headrace.server.inner import is_background
-from headrace.server.problems import error_named
 from headrace.server.replica import Replica, ServedModel
-from headrace.server.streaming import watch_disconnect
+from headrace.web.asgi import App, Receive, Scope, Send, send_json
+from headrace.web.bodies import read_body
+from headrace.web.guard import owner_of
+from headrace.web.problems import error_named
+from headrace.web.streaming import watch_disconnect
 
 #: float32 of each request, little endian.
 Vectors = Sequence[bytes]

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.support.fake_server import FakeServer
 
-from headrace.server.protocol import SPARE_CONNECTIONS
+from headrace.web.protocol import SPARE_CONNECTIONS
 
 BODY = {"prompt": "a", "max_tokens": 2}
 

@@ -6,7 +6,7 @@ import pytest
 from tests.support.fake_server import FakeServer
 from tests.support.processes import until
 
-from headrace.server.keys import LOOK_PERIOD
+from headrace.web.keys import LOOK_PERIOD
 
 
 def client(server, key):

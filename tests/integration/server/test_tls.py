@@ -10,7 +10,7 @@ from tests.support.fake_server import FakeServer
 from headrace.config.secret import Secret
 from headrace.config.security import SecurityConfig
 from headrace.core.errors import ConfigError
-from headrace.server.tls import tls_context
+from headrace.web.tls import tls_context
 
 TEXT = {"prompt": "hi", "max_tokens": 3}
 

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.config.server import ServerConfig
 from headrace.core.errors import ConfigError, OverloadedError
-from headrace.server.bodies import BodyBudget, read_body
+from headrace.web.bodies import BodyBudget, read_body
 
 
 def scope(length=None):

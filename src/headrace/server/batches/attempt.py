@@ -8,11 +8,11 @@ import msgspec
 from msgspec import Struct
 
 from headrace.api.batches import LineFault, LineResponse, OutputLine
-from headrace.server.asgi import App
 from headrace.server.batches.lines import Place, read_line
 from headrace.server.batches.results import request_id
 from headrace.server.inner import InnerAnswer, InnerRequest
-from headrace.server.keys import Key
+from headrace.web.asgi import App
+from headrace.web.keys import Key
 
 #: Answers that say nothing of the request: it is tried again for as long as the batch lasts.
 _NOT_NOW: Final = (429, 503)

@@ -13,13 +13,13 @@ from headrace.config.server import ServerConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, OverloadedError
 from headrace.server.admission import Admission
-from headrace.server.asgi import App, Receive, Scope
 from headrace.server.batches import files, records
 from headrace.server.batches.disk import Disk
 from headrace.server.batches.pages import Page, Window
 from headrace.server.batches.runner import BatchRunner
 from headrace.server.batches.upload import Form, receive_file
-from headrace.server.keys import KeyRing
+from headrace.web.asgi import App, Receive, Scope
+from headrace.web.keys import KeyRing
 
 #: Files that may arrive at once: each takes memory for a piece of it.
 MAX_UPLOADS: Final = 16

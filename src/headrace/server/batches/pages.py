@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 
 from headrace.core.errors import BadRequestError
-from headrace.server.asgi import Scope
+from headrace.web.asgi import Scope
 
 if TYPE_CHECKING:
     import sqlite3

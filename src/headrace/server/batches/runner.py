@@ -14,7 +14,6 @@ from headrace.config.server import ServerConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import OverloadedError
 from headrace.server.admission import Admission
-from headrace.server.asgi import App
 from headrace.server.batches import files, records
 from headrace.server.batches.attempt import Outcome, attempt, without_room
 from headrace.server.batches.capacity import Traffic, num_to_start, num_to_take_back
@@ -22,7 +21,8 @@ from headrace.server.batches.disk import Disk
 from headrace.server.batches.lines import LineBounds, Place, survey
 from headrace.server.batches.records import StoredBatch, Verdict
 from headrace.server.batches.results import finish
-from headrace.server.keys import KeyRing
+from headrace.web.asgi import App
+from headrace.web.keys import KeyRing
 
 #: Places of one batch that are in memory.
 _PAGE: Final = 64

@@ -8,7 +8,7 @@ from python_multipart.exceptions import MultipartParseError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from headrace.core.errors import BadRequestError, BodyTooLargeError, UnsupportedMediaError
-from headrace.server.asgi import Receive, Scope, header
+from headrace.web.asgi import Receive, Scope, header
 
 #: What is not the file itself: parts, bytes of a part's headers, bytes of a plain field.
 MAX_PARTS: Final = 16

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from headrace.api.messages import ErrorBody, ErrorDetail
-from headrace.server.asgi import Scope
-from headrace.server.problems import Answer
+from headrace.web.asgi import Scope
+from headrace.web.problems import Answer
 
 _MESSAGES: Final = "/v1/messages"
 _TYPES: Final = {

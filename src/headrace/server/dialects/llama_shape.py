@@ -22,7 +22,7 @@ from headrace.core.request import Request, TokenSegment
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.dialects.llama_request import is_one_prompt
 from headrace.server.shapes import Head, problem_chunk
-from headrace.server.streaming import Framing, event
+from headrace.web.streaming import Framing, event
 
 #: llama.cpp's own streams end without a marker.
 FRAMING: Final = Framing(event=event, end=b"")

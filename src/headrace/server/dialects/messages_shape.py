@@ -35,9 +35,9 @@ from headrace.completion.delta import Delta
 from headrace.completion.parts import Grown, Opened, Part, PartKind, Parts, Step
 from headrace.core.events import FinishReason
 from headrace.server.dialects.errors import anthropic_error
-from headrace.server.problems import answer_to
 from headrace.server.shapes import Head
-from headrace.server.streaming import Framing, named_event
+from headrace.web.problems import answer_to
+from headrace.web.streaming import Framing, named_event
 
 #: Anthropic's streams end with `message_stop`; there is no `[DONE]`.
 FRAMING = Framing(event=named_event, end=b"")

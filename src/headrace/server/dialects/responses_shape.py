@@ -30,8 +30,8 @@ from headrace.completion.logprobs import chat_logprobs
 from headrace.completion.parts import Grown, Opened, Part, PartKind, Parts, Step
 from headrace.core.errors import RequestCancelledError
 from headrace.core.events import FinishReason, TokenLogprobs
-from headrace.server.problems import answer_to
-from headrace.server.streaming import DONE, Framing, named_event
+from headrace.web.problems import answer_to
+from headrace.web.streaming import DONE, Framing, named_event
 
 #: OpenAI's clients end at `[DONE]` where it comes; Open Responses demands it.
 FRAMING: Final = Framing(event=named_event, end=DONE)

@@ -2,10 +2,10 @@
 
 from headrace.api.text import Aborted, AbortRequest
 from headrace.core.errors import BadRequestError, NotFoundError
-from headrace.server.asgi import App
 from headrace.server.calls import Call, answering
-from headrace.server.endpoint import Operation
 from headrace.server.replica import Replica
+from headrace.web.asgi import App
+from headrace.web.endpoint import Operation
 
 ABORT = Operation(
     summary="End a request that runs",

@@ -1,13 +1,13 @@
 """`/v1/batches`: many requests that nobody waits for."""
 
 from headrace.api.batches import Batch, BatchList, BatchRequest
-from headrace.server.asgi import App, Receive, Scope, Send, send_json
 from headrace.server.batches.pages import query_of, window_of
 from headrace.server.calls import Call, answering
-from headrace.server.endpoint import Operation
-from headrace.server.guard import owner_of
 from headrace.server.replica import Replica
 from headrace.server.routes.files import desk_of
+from headrace.web.asgi import App, Receive, Scope, Send, send_json
+from headrace.web.endpoint import Operation
+from headrace.web.guard import owner_of
 
 MAX_PAGE = 100
 CREATE = Operation(

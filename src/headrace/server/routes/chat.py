@@ -3,13 +3,13 @@
 from headrace.api.chat import ChatChunk, ChatCompletion, ChatRequest
 from headrace.preprocess.prepare import PreparedChat
 from headrace.preprocess.tokenizer import Tokenizer
-from headrace.server.asgi import App
 from headrace.server.calls import Call
-from headrace.server.endpoint import Operation
 from headrace.server.exchange import Plan
 from headrace.server.generation import decode_request, generating, plan_chat
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.shapes import ChatShape, Head
+from headrace.web.asgi import App
+from headrace.web.endpoint import Operation
 
 CREATE = Operation(
     summary="Answer a conversation",

@@ -2,9 +2,7 @@
 
 from headrace.api.completions import Completion, CompletionRequest
 from headrace.completion.options import text_options
-from headrace.server.asgi import App
 from headrace.server.calls import Call, preparer_of
-from headrace.server.endpoint import Operation
 from headrace.server.exchange import Plan
 from headrace.server.generation import (
     check_grammar,
@@ -14,6 +12,8 @@ from headrace.server.generation import (
 )
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.shapes import CompletionShape
+from headrace.web.asgi import App
+from headrace.web.endpoint import Operation
 
 CREATE = Operation(
     summary="Continue a text",

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from headrace.server.asgi import App, Receive, Scope, Send, send_body
-from headrace.server.endpoint import Endpoint, Operation
+from headrace.web.asgi import App, Receive, Scope, Send, send_body
+from headrace.web.endpoint import Endpoint, Operation
 
 OPENAPI = Operation(
     summary="This API as an OpenAPI document", tag="documents", response=dict[str, Any]
@@ -50,8 +50,8 @@ class Documents:
         return self._made
 
     def _make(self) -> tuple[bytes, bytes]:
-        from headrace.server.docs_page import page
-        from headrace.server.openapi import document
+        from headrace.web.docs_page import page
+        from headrace.web.openapi import document
 
         made = document(self._routes())
         return msgspec.json.encode(made), page(made).encode()

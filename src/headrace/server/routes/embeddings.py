@@ -19,9 +19,7 @@ from headrace.core.errors import BadRequestError
 from headrace.core.request import Request
 from headrace.preprocess.prepare import Arrival, Preparer
 from headrace.preprocess.texts import ComparedTexts, Pair, compared, embedding_requests
-from headrace.server.asgi import App
 from headrace.server.calls import Call, preparer_of
-from headrace.server.endpoint import Operation
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.vectors import (
     TextPlan,
@@ -31,6 +29,8 @@ from headrace.server.vectors import (
     scores_of,
     usage_of,
 )
+from headrace.web.asgi import App
+from headrace.web.endpoint import Operation
 
 EMBED = Operation(
     summary="Make vectors of texts",

@@ -7,11 +7,11 @@ from urllib.parse import quote
 
 from headrace.api.files import FileDeleted, FileList, FileObject
 from headrace.core.errors import NotFoundError
-from headrace.server.asgi import App, Receive, Scope, Send, send_json, start_message
 from headrace.server.batches.pages import query_of, window_of
-from headrace.server.endpoint import Operation
-from headrace.server.guard import owner_of
 from headrace.server.replica import Replica
+from headrace.web.asgi import App, Receive, Scope, Send, send_json, start_message
+from headrace.web.endpoint import Operation
+from headrace.web.guard import owner_of
 
 if TYPE_CHECKING:
     from headrace.server.batches.desk import BatchDesk

@@ -6,12 +6,10 @@ from headrace.api.unsupported import refuse_unsupported
 from headrace.completion.options import text_options
 from headrace.core.request import Request
 from headrace.preprocess.prepare import Arrival, Preparer
-from headrace.server.asgi import App
 from headrace.server.calls import Call, preparer_of
 from headrace.server.dialects.llama_request import NAMES, to_completion
 from headrace.server.dialects.llama_shape import LlamaShape
 from headrace.server.dialects.names import renamed
-from headrace.server.endpoint import Operation
 from headrace.server.exchange import Plan
 from headrace.server.generation import (
     check_grammar,
@@ -20,6 +18,8 @@ from headrace.server.generation import (
     head_of,
 )
 from headrace.server.replica import Replica, ServedModel
+from headrace.web.asgi import App
+from headrace.web.endpoint import Operation
 
 COMPLETION = Operation(
     summary="Continue a text, as llama.cpp has it",

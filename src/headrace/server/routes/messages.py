@@ -10,16 +10,16 @@ from headrace.api.messages import (
 )
 from headrace.preprocess.prepare import PreparedChat
 from headrace.preprocess.tokenizer import Tokenizer
-from headrace.server.asgi import App
 from headrace.server.calls import Call, answering, preparer_of
 from headrace.server.dialects.messages_request import NAMES, to_chat
 from headrace.server.dialects.messages_shape import MessagesShape
 from headrace.server.dialects.names import renamed
-from headrace.server.endpoint import Operation
 from headrace.server.exchange import Plan
 from headrace.server.generation import decode_request, generating, plan_chat
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.shapes import Head
+from headrace.web.asgi import App
+from headrace.web.endpoint import Operation
 
 CREATE = Operation(
     summary="Answer a conversation, as Anthropic has it",

@@ -3,9 +3,9 @@
 from headrace.api.models import ModelCard, ModelList
 from headrace.core.errors import ModelNotFoundError
 from headrace.core.model_info import ModelInfo
-from headrace.server.asgi import App, Receive, Scope, Send, send_json
-from headrace.server.endpoint import Operation
 from headrace.server.replica import Replica
+from headrace.web.asgi import App, Receive, Scope, Send, send_json
+from headrace.web.endpoint import Operation
 
 LIST = Operation(summary="List the names of models", tag="models", response=ModelList)
 ONE = Operation(summary="Show one model", tag="models", response=ModelCard, errors=(404,))

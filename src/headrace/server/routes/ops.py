@@ -6,9 +6,9 @@ from headrace.config.server import MetricsNames
 from headrace.core.stats import LoadReport
 from headrace.observe.catalogue import READY
 from headrace.observe.prometheus import CONTENT_TYPE, expose
-from headrace.server.asgi import App, Receive, Scope, Send, send_body, send_json
-from headrace.server.endpoint import Access, Operation
 from headrace.server.replica import Replica
+from headrace.web.asgi import App, Receive, Scope, Send, send_body, send_json
+from headrace.web.endpoint import Access, Operation
 
 LIVEZ = Operation(
     summary="Does the process live?", tag="operate", response=Health, access=Access.OPEN

@@ -11,18 +11,18 @@ from headrace.api.text import InputTokens
 from headrace.core.errors import BadRequestError
 from headrace.preprocess.prepare import PreparedChat
 from headrace.preprocess.tokenizer import Tokenizer
-from headrace.server.asgi import App
 from headrace.server.calls import Call, answering, preparer_of
 from headrace.server.dialects.names import renamed
 from headrace.server.dialects.response_object import begun_response
 from headrace.server.dialects.responses_request import NAMES, input_items, to_chat
 from headrace.server.dialects.responses_shape import ResponsesShape
-from headrace.server.endpoint import Operation
 from headrace.server.exchange import Plan
 from headrace.server.generation import decode_request, generating, plan_chat
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.resume import Produce
 from headrace.server.shapes import Head
+from headrace.web.asgi import App
+from headrace.web.endpoint import Operation
 
 CREATE = Operation(
     summary="Make a response",

@@ -7,10 +7,10 @@ import msgspec
 
 from headrace.api.responses import DeletedResponse, ItemList, Response
 from headrace.core.errors import BadRequestError, NotFoundError
-from headrace.server.asgi import App, Receive, Scope, Send, send_body, send_json
-from headrace.server.endpoint import Endpoint, Operation
-from headrace.server.guard import owner_of
 from headrace.server.replica import Replica
+from headrace.web.asgi import App, Receive, Scope, Send, send_body, send_json
+from headrace.web.endpoint import Endpoint, Operation
+from headrace.web.guard import owner_of
 
 MAX_PAGE: Final = 100
 _PREFIX: Final = "resp_"

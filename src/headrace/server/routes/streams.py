@@ -1,10 +1,10 @@
 """`GET /v1/streams/{stream_id}`: go on reading a stream whose connection broke."""
 
 from headrace.core.errors import BadRequestError
-from headrace.server.asgi import App, Receive, Scope, Send, header
-from headrace.server.endpoint import Operation
 from headrace.server.replica import Replica
 from headrace.server.resume import resume
+from headrace.web.asgi import App, Receive, Scope, Send, header
+from headrace.web.endpoint import Operation
 
 RESUME = Operation(
     summary="Go on reading a stream",

@@ -19,10 +19,10 @@ from headrace.api.text import (
 from headrace.api.unsupported import refuse_unsupported
 from headrace.core.errors import BadRequestError
 from headrace.preprocess import text
-from headrace.server.asgi import App, Receive, Scope, Send, send_json
 from headrace.server.calls import Call, answering, preparer_of
-from headrace.server.endpoint import Operation
 from headrace.server.replica import Replica
+from headrace.web.asgi import App, Receive, Scope, Send, send_json
+from headrace.web.endpoint import Operation
 
 _HELLO = [{"role": "user", "content": "Say hello."}]
 TOKENIZE = Operation(

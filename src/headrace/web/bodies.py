@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.core.errors import OverloadedError
-from headrace.server.asgi import Receive, Scope, header
+from headrace.web.asgi import Receive, Scope, header
 
 
 class Reservation:

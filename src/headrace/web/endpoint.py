@@ -8,7 +8,7 @@ from msgspec import Struct
 from starlette.routing import Match, Route
 
 from headrace.api.problems import ProblemBody
-from headrace.server.asgi import JSON, App, Receive, Scope, Send
+from headrace.web.asgi import JSON, App, Receive, Scope, Send
 
 
 class Access(StrEnum):

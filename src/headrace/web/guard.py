@@ -2,8 +2,8 @@
 
 from collections.abc import Collection
 
-from headrace.server.asgi import App, Message, Receive, Scope, Send, header, send_body
-from headrace.server.keys import Key, KeyRing
+from headrace.web.asgi import App, Message, Receive, Scope, Send, header, send_body
+from headrace.web.keys import Key, KeyRing
 
 KEY = "headrace.key"
 #: What a page's script may read of an answer.

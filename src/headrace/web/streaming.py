@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from headrace.server.asgi import Receive, Send, start_message
+from headrace.web.asgi import Receive, Send, start_message
 
 CONTENT_TYPE = "text/event-stream; charset=utf-8"
 DONE = b"data: [DONE]\n\n"

@@ -9,7 +9,7 @@ from msgspec import Struct, inspect
 
 from headrace import __version__
 from headrace.config.docs import field_docs
-from headrace.server.endpoint import Access, Endpoint, Operation
+from headrace.web.endpoint import Access, Endpoint, Operation
 
 _TAGS: Final = {
     "generate": "Text from a model.",

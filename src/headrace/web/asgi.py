@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.server.problems import Answer, answer_to
+from headrace.web.problems import Answer, answer_to
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -8,7 +8,7 @@ import pytest
 from tests.support.in_process import InProcess
 
 from headrace.server.app import build_routes
-from headrace.server.endpoint import Access
+from headrace.web.endpoint import Access
 
 
 @pytest.fixture

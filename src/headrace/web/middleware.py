@@ -12,9 +12,9 @@ from headrace.core.errors import BodyTooLargeError, ConnectionLimitError
 from headrace.observe import catalogue
 from headrace.observe.logs import one_line, request_id
 from headrace.observe.metrics import Metrics
-from headrace.server.asgi import App, Message, Receive, Scope, Send, header, send_body, send_problem
-from headrace.server.guard import key_of
-from headrace.server.problems import Answer, HttpError
+from headrace.web.asgi import App, Message, Receive, Scope, Send, header, send_body, send_problem
+from headrace.web.guard import key_of
+from headrace.web.problems import Answer, HttpError
 
 #: What a client may name its request; anything else gets a name of ours.
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")

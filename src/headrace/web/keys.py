@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from headrace.config.security import SecurityConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import AuthenticationError, ConfigError
-from headrace.server.asgi import Scope, header
+from headrace.web.asgi import Scope, header
 
 MAX_KEYS: Final = 1000
 MAX_KEY_FILE_BYTES: Final = 1024 * 1024

@@ -12,7 +12,7 @@ from headrace.config.secret import Secret
 from headrace.config.security import SecurityConfig
 from headrace.core.errors import AuthenticationError, ConfigError
 from headrace.server.app import build_routes
-from headrace.server.keys import LOOK_PERIOD, MAX_KEYS, KeyRing
+from headrace.web.keys import LOOK_PERIOD, MAX_KEYS, KeyRing
 
 OPEN = {"/livez", "/readyz", "/health"}
 BY_FLAG = {"/metrics", "/metrics/vllm", "/load"}

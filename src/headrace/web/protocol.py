@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from headrace.core.errors import ConnectionLimitError
-from headrace.server.problems import Answer, HttpError, answer_to
+from headrace.web.problems import Answer, HttpError, answer_to
 
 #: Connections beyond the bound on which probes are still answered; any more are closed at once.
 SPARE_CONNECTIONS = 32

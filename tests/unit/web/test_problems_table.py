@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from headrace.core import errors
-from headrace.server.problems import answer_to, error_named
+from headrace.web.problems import answer_to, error_named
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What the replica's and the gateway's HTTP servers share: ASGI words, bounds, keys, TLS, errors, documents."""
