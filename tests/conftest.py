@@ -4,8 +4,13 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from headrace.cli.local_server import LocalServer, local_server
+
+# How long an example takes is a matter of what else the machine does.
+settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("headrace")
 
 READY_SECONDS = 120.0
 """The first start fetches the model and packs its weights."""
