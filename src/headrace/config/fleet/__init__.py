@@ -1,0 +1,1 @@
+"""What the operator of a fleet decides: the tables of `fleet.yaml`, one module a table."""

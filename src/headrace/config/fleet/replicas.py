@@ -1,0 +1,104 @@
+"""Replicas: one server each, wherever it runs."""
+
+from enum import StrEnum
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from msgspec import Meta, Struct
+
+from headrace.config.secret import Secret
+from headrace.core.errors import ConfigError
+from headrace.core.stats import ReplicaRole
+
+
+class Dialect(StrEnum):
+    """Which server a replica is: how it is probed, what its numbers are called, and what it speaks."""
+
+    HEADRACE = "headrace"
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    LLAMACPP = "llamacpp"
+    TGI = "tgi"
+    TRTLLM = "trtllm"
+    TRITON = "triton"
+    OPENAI = "openai"
+    """Any hosted API of OpenAI's shape; it has no health and load of its own."""
+    ANTHROPIC = "anthropic"
+    BEDROCK = "bedrock"
+    VERTEX = "vertex"
+
+
+class Capability(StrEnum):
+    """What a request may need beyond text in, text out."""
+
+    TOOLS = "tools"
+    VISION = "vision"
+    STRUCTURED = "structured"
+    """Answers forced into a schema."""
+    EMBEDDINGS = "embeddings"
+    SCORE = "score"
+
+
+class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Money per million tokens, in whatever currency budgets are written in."""
+
+    input: Annotated[float, Meta(ge=0)] = 0.0
+    cached_input: Annotated[float, Meta(ge=0)] | None = None
+    """Default: the price of input."""
+    output: Annotated[float, Meta(ge=0)] = 0.0
+
+
+class ReplicaSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One server as it is configured or discovered. The same `id` is the same replica."""
+
+    url: str
+    """http:// or https:// address, with or without /v1."""
+    id: str = ""
+    """Its name in logs, metrics and headers; default host:port."""
+    dialect: Dialect = Dialect.HEADRACE
+    """headrace, vllm, sglang, llamacpp, tgi, trtllm, triton, openai, anthropic, bedrock or vertex."""
+    models: tuple[str, ...] = ()
+    """Names it serves; none: asked of it by /v1/models, and again at each probe."""
+    role: ReplicaRole = ReplicaRole.BOTH
+    """both, prefill or decode."""
+    version: str = ""
+    """Any word for what is deployed; splits and rollbacks go by it."""
+    labels: dict[str, str] = {}
+    """Whatever else rules may select by."""
+    capabilities: tuple[Capability, ...] = (
+        Capability.TOOLS,
+        Capability.STRUCTURED,
+        Capability.EMBEDDINGS,
+        Capability.SCORE,
+    )
+    """What it can do: tools, vision, structured, embeddings, score."""
+    max_context: Annotated[int, Meta(ge=1)] | None = None
+    """Tokens of prompt and answer together; default what it says of itself."""
+    max_concurrency: Annotated[int, Meta(ge=1)] | None = None
+    """Requests that it gets at once; default twice the batch that it says it can run, else 256."""
+    weight: Annotated[float, Meta(gt=0)] = 1.0
+    """Its capacity beside other replicas'."""
+    price: Price = Price()
+    api_key: Secret | None = None
+    """Sent to it as a bearer token."""
+    peer_token: Secret | None = None
+    """headrace's --trusted-peer-token: for token ids, exact continuation and separate caches."""
+    kv_events: str | None = None
+    """ZeroMQ endpoint of its KV events, such as tcp://10.0.0.7:5557; for exact prefix routing."""
+    kv_events_replay: str | None = None
+    """ZeroMQ endpoint that sends lost events again, where there is one."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for an address that cannot be called."""
+        try:
+            parts = urlsplit(self.url)
+            _ = parts.port
+        except ValueError:
+            raise ConfigError(f"'{self.url}' is no URL.") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"The replica's url must be http:// or https://, not '{self.url}'.")
+
+    @property
+    def name(self) -> str:
+        """`id`, or host:port."""
+        return self.id or urlsplit(self.url).netloc.rpartition("@")[2]

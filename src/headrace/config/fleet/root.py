@@ -1,0 +1,29 @@
+"""The whole of `fleet.yaml`."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from headrace.config.fleet.gateway import GatewayConfig
+from headrace.config.fleet.health import HealthConfig
+from headrace.config.fleet.replicas import ReplicaSpec
+from headrace.config.fleet.routing import RoutingConfig
+
+
+class DiscoveryConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where replicas beside those in this file are found."""
+
+    file: str | None = None
+    """A YAML file with a list of replicas, read again when it changes."""
+    period: Annotated[float, Meta(gt=0, extra={"unit": "seconds"})] = 1.0
+    """Seconds between two looks at all that there are."""
+
+
+class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A fleet: its gateway and its replicas."""
+
+    gateway: GatewayConfig = GatewayConfig()
+    replicas: tuple[ReplicaSpec, ...] = ()
+    discovery: DiscoveryConfig = DiscoveryConfig()
+    routing: RoutingConfig = RoutingConfig()
+    health: HealthConfig = HealthConfig()

@@ -1,0 +1,45 @@
+"""Routing: which replica gets a request."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+
+class RoutingPolicy(StrEnum):
+    """One word for a way to choose; `fleet/gateway/routing` has a module for each."""
+
+    STICKY = "sticky"
+    """Where the prefix is cached, until that replica would be waited for too long; then where least is to be done."""
+    ROUND_ROBIN = "round_robin"
+    RANDOM = "random"
+    LEAST_REQUESTS = "least_requests"
+    LEAST_OUTSTANDING_TOKENS = "least_outstanding_tokens"
+    POWER_OF_TWO = "power_of_two"
+    LATENCY = "latency"
+    SESSION_AFFINITY = "session_affinity"
+    PREFIX_AWARE = "prefix_aware"
+
+
+class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a replica is chosen among those that can serve a request."""
+
+    policy: RoutingPolicy = RoutingPolicy.STICKY
+    """sticky, round_robin, random, least_requests, least_outstanding_tokens, power_of_two, latency,
+    session_affinity or prefix_aware."""
+    block_chars: Annotated[int, Meta(ge=16)] = 256
+    """Characters of prompt per block of the approximate prefix index."""
+    max_prefix_blocks: Annotated[int, Meta(ge=1)] = 512
+    """Blocks of one prompt that are looked up; what lies behind them is not compared."""
+    max_index_blocks: Annotated[int, Meta(ge=1)] = 65_536
+    """Blocks that the approximate index keeps for each replica; the least recently used go first."""
+    sticky_share: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    """Share of the prompt, of the best that any replica has cached, from which on a replica counts as warm."""
+    max_ttft_penalty: Annotated[float, Meta(ge=0, extra={"unit": "seconds"})] = 2.0
+    """Seconds by which a warm replica's first token may be later than the best cold one's before it is left."""
+    prefill_tokens_per_second: Annotated[float, Meta(gt=0)] | None = None
+    """Peak prefill of one replica of weight 1; default measured from the requests themselves."""
+    session_headers: tuple[str, ...] = ("x-session-id", "x-headrace-session")
+    """Headers that name a session, first come first; without one the request's `user`, else the tenant."""
+    bounded_load: Annotated[float, Meta(gt=1)] = 1.25
+    """A session leaves its replica while that has more than this many times the mean load."""

@@ -1,0 +1,1 @@
+"""One address in front of many replicas: routing, protection, failover."""

@@ -1,0 +1,1 @@
+"""Which replica gets a request: pure functions over values, one module a policy."""
