@@ -4,16 +4,37 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from headrace.cli.local_server import LocalServer, local_server
 
 # How long an example takes is a matter of what else the machine does.
-settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The explanation of a failure traces every line, which takes most of the time before Python 3.12.
+settings.register_profile(
+    "headrace",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[phase for phase in Phase if phase is not Phase.explain],
+)
 settings.load_profile("headrace")
 
 READY_SECONDS = 120.0
 """The first start fetches the model and packs its weights."""
+
+SHRINK_SECONDS = 420.0
+"""More than the five minutes after which Hypothesis stops shrinking by itself."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Property tests may shrink what they found before they are stopped.
+
+    The time limit of a test is an exception raised wherever the test is. Raised inside a strategy, while
+    Hypothesis shrinks, it reads as "inconsistent data generation", and the failure that was found is lost.
+    """
+    for item in items:
+        has_limit = item.get_closest_marker("timeout") or item.get_closest_marker("soak")
+        if item.get_closest_marker("hypothesis") and not has_limit:
+            item.add_marker(pytest.mark.timeout(SHRINK_SECONDS))
 
 
 @pytest.fixture(scope="session")

@@ -97,6 +97,11 @@ def play(run: EngineRun, load: list[Arrival]) -> EngineRun:
     return run.run()
 
 
+def is_too_long(request: Request, run: EngineRun) -> bool:
+    """Whether memory or context leave no room for one token after the prompt."""
+    return request.num_prompt_tokens >= run.scheduler.max_tokens
+
+
 class Echo:
     """A draft source that guesses from the sequence's own past, right often enough to matter."""
 
@@ -130,10 +135,9 @@ def test_any_load_ends_with_the_right_tokens_and_all_blocks_back(load, config, s
         if arrival.cancel_after is None:
             for index in range(arrival.request.n):
                 finish = run.outputs[arrival.request.request_id, index].finish
-                is_too_long = arrival.request.num_prompt_tokens >= run.scheduler.max_tokens
                 assert finish in (
                     (FinishReason.ERROR,)
-                    if is_too_long
+                    if is_too_long(arrival.request, run)
                     else (FinishReason.STOP, FinishReason.LENGTH)
                 )
 
@@ -192,7 +196,8 @@ def test_failing_steps_cost_only_those_who_fail_them(load, config, shape, fail_a
     for arrival in load:
         if arrival.request.params.seed != poison and arrival.request.n == 1:
             output = run.outputs[arrival.request.request_id, 0]
-            assert output.finish is not FinishReason.ERROR
+            is_error = output.finish is FinishReason.ERROR
+            assert is_error == is_too_long(arrival.request, run)
 
 
 @given(load=arrivals(), num_plans=st.sampled_from([1, 2]), fail_at=st.integers(1, 10))
