@@ -1,0 +1,162 @@
+"""All replicas there are. One list of specs in, and what changed out; states live on through it."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from statistics import median
+
+from headrace.config.fleet.health import HealthConfig
+from headrace.config.fleet.replicas import ReplicaSpec
+from headrace.core.clock import Clock
+from headrace.core.errors import ConfigError
+from headrace.fleet.replica import Replica, Standing
+
+log = logging.getLogger("headrace.fleet")
+
+
+class Registry:
+    """Replicas by id. A replica that left the list finishes what it has, and is then forgotten."""
+
+    def __init__(
+        self, health: HealthConfig, clock: Clock, make: Callable[[ReplicaSpec], Replica]
+    ) -> None:
+        """`make` builds a replica with its connections."""
+        self.health = health
+        self._clock = clock
+        self._make = make
+        self._replicas: dict[str, Replica] = {}
+        self._leaving: list[Replica] = []
+        self._by_operator: dict[str, ReplicaSpec] = {}
+        self._listed: tuple[ReplicaSpec, ...] = ()
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when a replica came, went or may serve again."""
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._replicas.values())
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def get(self, replica_id: str) -> Replica | None:
+        """The replica of this name."""
+        return self._replicas.get(replica_id)
+
+    # -- who there is -----------------------------------------------------------------------------
+
+    def reconcile(self, specs: Iterable[ReplicaSpec]) -> None:
+        """Make it so that exactly these are there, and those that an operator added.
+
+        Raises ConfigError, and changes nothing, if two have one name.
+        """
+        listed = tuple(specs)
+        wanted: dict[str, ReplicaSpec] = {}
+        for spec in listed:
+            if spec.name in wanted:
+                raise ConfigError(f"Two replicas are called '{spec.name}'; give one an id.")
+            wanted[spec.name] = spec
+        self._listed = listed
+        self._apply({**wanted, **self._by_operator})
+
+    def add(self, spec: ReplicaSpec) -> None:
+        """An operator's own replica, or a changed one of the same name."""
+        self._by_operator[spec.name] = spec
+        self._apply({**{s.name: s for s in self._listed}, **self._by_operator})
+
+    def remove(self, replica_id: str) -> bool:
+        """Drain and forget a replica that an operator added; one that is listed is only drained.
+
+        False if there is none of this name.
+        """
+        replica = self._replicas.get(replica_id)
+        if replica is None:
+            return False
+        replica.is_draining = True
+        if self._by_operator.pop(replica_id, None) is not None:
+            self._apply({**{s.name: s for s in self._listed}, **self._by_operator})
+        return True
+
+    def forget_idle(self) -> None:
+        """Let go of those that left and have nothing to do any more."""
+        for replica in [replica for replica in self._leaving if replica.load.is_idle]:
+            self._leaving.remove(replica)
+            replica.pool.close()
+            log.info("Replica %s has left", replica.id)
+
+    def close(self) -> None:
+        """Close every connection that is idle."""
+        for replica in [*self._replicas.values(), *self._leaving]:
+            replica.pool.close()
+
+    def _apply(self, wanted: dict[str, ReplicaSpec]) -> None:
+        for replica_id in [i for i in self._replicas if i not in wanted]:
+            self._leave(replica_id)
+        for replica_id, spec in wanted.items():
+            replica = self._replicas.get(replica_id)
+            if replica is not None and _is_another(replica.spec, spec):
+                self._leave(replica_id)
+                replica = None
+            if replica is None:
+                self._replicas[replica_id] = self._make(spec)
+                log.info("Replica %s at %s", replica_id, spec.url)
+            else:
+                replica.spec = spec
+        self.on_change()
+
+    def _leave(self, replica_id: str) -> None:
+        replica = self._replicas.pop(replica_id)
+        replica.is_draining = True
+        self._leaving.append(replica)
+
+    # -- who can serve ----------------------------------------------------------------------------
+
+    def serving(self, model: str) -> list[Replica]:
+        """Those that serve this model and can be used now.
+
+        If requests have ejected so many that less than `panic_share` would be left, or none, the ejected ones are
+        used too: a gateway that gives up is worse than one that tries.
+        """
+        now = self._clock.monotonic()
+        ready, ejected = [], []
+        for replica in self._replicas.values():
+            if model not in replica.models:
+                continue
+            standing = replica.standing(now)
+            if standing is Standing.READY:
+                ready.append(replica)
+            elif standing is Standing.EJECTED:
+                ejected.append(replica)
+        if ejected and (
+            not ready or len(ready) < self.health.panic_share * (len(ready) + len(ejected))
+        ):
+            return ready + ejected
+        return ready
+
+    def models(self) -> dict[str, list[Replica]]:
+        """Every name that any replica serves, and who serves it, ready or not."""
+        found: dict[str, list[Replica]] = {}
+        for replica in self._replicas.values():
+            for model in replica.models:
+                found.setdefault(model, []).append(replica)
+        return found
+
+    def slowness(self, replicas: Iterable[Replica]) -> dict[str, float]:
+        """By id: how many times slower than the median per unit of work, where that is beyond the bound."""
+        times = {r.id: r.latency.work_time for r in replicas}
+        known = [time for time in times.values() if time is not None]
+        if len(known) < 3:  # a median of two does not tell the odd one
+            return {}
+        middle = median(known)
+        return {
+            replica_id: time / middle
+            for replica_id, time in times.items()
+            if time is not None and middle > 0 and time > self.health.outlier_factor * middle
+        }
+
+
+def _is_another(old: ReplicaSpec, new: ReplicaSpec) -> bool:
+    """The name now means another server."""
+    return (old.url, old.dialect, old.api_key, old.peer_token) != (
+        new.url,
+        new.dialect,
+        new.api_key,
+        new.peer_token,
+    )
