@@ -28,6 +28,15 @@ class Dialect(StrEnum):
     VERTEX = "vertex"
 
 
+class ReplicaApi(StrEnum):
+    """Which of its APIs is used, where a dialect has two."""
+
+    AUTO = "auto"
+    """tgi: openai; vertex: native."""
+    OPENAI = "openai"
+    NATIVE = "native"
+
+
 class Capability(StrEnum):
     """What a request may need beyond text in, text out."""
 
@@ -57,6 +66,10 @@ class ReplicaSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Its name in logs, metrics and headers; default host:port."""
     dialect: Dialect = Dialect.HEADRACE
     """headrace, vllm, sglang, llamacpp, tgi, trtllm, triton, openai, anthropic, bedrock or vertex."""
+    api: ReplicaApi = ReplicaApi.AUTO
+    """auto, openai or native: for tgi and vertex, which have both."""
+    region: str | None = None
+    """Bedrock's region; default the one in its host name."""
     models: tuple[str, ...] = ()
     """Names it serves; none: asked of it by /v1/models, and again at each probe."""
     role: ReplicaRole = ReplicaRole.BOTH
@@ -80,7 +93,8 @@ class ReplicaSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Its capacity beside other replicas'."""
     price: Price = Price()
     api_key: Secret | None = None
-    """Sent to it as a bearer token."""
+    """Sent to it as a bearer token, or as its API has it. Bedrock: an API key, or
+    `access key id:secret access key[:session token]`."""
     peer_token: Secret | None = None
     """headrace's --trusted-peer-token: for token ids, exact continuation and separate caches."""
     kv_events: str | None = None

@@ -1,0 +1,49 @@
+"""headrace itself: `/readyz`, `/load`, continuation from token ids, cancelling by closing."""
+
+from typing import ClassVar
+
+from headrace.config.fleet.replicas import Dialect, ReplicaSpec
+from headrace.core.stats import ReplicaState
+from headrace.fleet.backends import reading
+from headrace.fleet.backends.openai import OpenAIBackend
+from headrace.fleet.backends.values import Continuation, Health, Load
+
+PEER_HEADER = "x-headrace-peer"
+
+
+class HeadraceBackend(OpenAIBackend):
+    """With a peer token it tells token ids and goes on exactly; without one, by text."""
+
+    dialect: ClassVar = Dialect.HEADRACE
+    health_path: ClassVar = "/readyz"
+    load_path: ClassVar = "/load"
+
+    def __init__(self, spec: ReplicaSpec) -> None:
+        super().__init__(spec)
+        way = Continuation.TOKENS if spec.peer_token else Continuation.TEXT
+        self.chat = self.completions = way
+        if spec.peer_token:
+            self._headers[PEER_HEADER] = str(spec.peer_token)
+
+    def read_health(self, status: int, body: bytes) -> Health:
+        """200, or 503 with the reason: loading, draining, full."""
+        if status == 200:
+            return Health(True)
+        said = reading.table(reading.decode(body))
+        error = reading.table(said.get("error"))
+        reason = reading.text(error.get("message")) or reading.text(said.get("status"))
+        return Health(False, reason or f"status {status}")
+
+    def read_load(self, status: int, body: bytes) -> Load:
+        """`core.stats.LoadReport`, read leniently: fields may come."""
+        said = reading.table(reading.decode(body)) if status == 200 else {}
+        names = ("num_running", "num_waiting", "kv_usage", "max_num_seqs", "outstanding_tokens")
+        return Load(
+            num_running=reading.count(said.get("num_running")),
+            num_waiting=reading.count(said.get("num_waiting")),
+            kv_usage=reading.share(said.get("kv_usage")),
+            max_running=reading.count(said.get("max_num_seqs")) or None,
+            outstanding_tokens=reading.count(said.get("outstanding_tokens")),
+            is_draining=said.get("state") == ReplicaState.DRAINING,
+            missing=tuple(name for name in names if reading.share(said.get(name)) is None),
+        )
