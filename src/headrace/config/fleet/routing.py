@@ -31,14 +31,19 @@ class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Characters of prompt per block of the approximate prefix index."""
     max_prefix_blocks: Annotated[int, Meta(ge=1)] = 512
     """Blocks of one prompt that are looked up; what lies behind them is not compared."""
-    max_index_blocks: Annotated[int, Meta(ge=1)] = 65_536
-    """Blocks that the approximate index keeps for each replica; the least recently used go first."""
+    max_index_blocks: Annotated[int, Meta(ge=1)] = 32_768
+    """Blocks that the approximate index keeps for each replica; the least recently used go first. About
+    100 bytes each."""
     sticky_share: Annotated[float, Meta(gt=0, le=1)] = 0.8
     """Share of the prompt, of the best that any replica has cached, from which on a replica counts as warm."""
     max_ttft_penalty: Annotated[float, Meta(ge=0, extra={"unit": "seconds"})] = 2.0
     """Seconds by which a warm replica's first token may be later than the best cold one's before it is left."""
     prefill_tokens_per_second: Annotated[float, Meta(gt=0)] | None = None
     """Peak prefill of one replica of weight 1; default measured from the requests themselves."""
+    sticky_slack: Annotated[int, Meta(ge=0)] = 4
+    """Requests that a warm replica may have beyond `bounded_load` times its part of all before it is left."""
+    decode_cost: Annotated[float, Meta(ge=0)] = 2.0
+    """What an output token costs a replica, in prompt tokens."""
     session_headers: tuple[str, ...] = ("x-session-id", "x-headrace-session")
     """Headers that name a session, first come first; without one the request's `user`, else the tenant."""
     bounded_load: Annotated[float, Meta(gt=1)] = 1.25

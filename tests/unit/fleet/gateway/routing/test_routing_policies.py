@@ -1,0 +1,212 @@
+"""What each policy promises, one example at a time."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from headrace.config.fleet.routing import RoutingConfig, RoutingPolicy
+from headrace.fleet.gateway.routing.choose import POLICIES, choose
+from headrace.fleet.gateway.routing.values import Candidate, Decision, Query
+
+
+def query(**fields: object) -> Query:
+    return Query(**({"prompt_tokens": 1000, "output_tokens": 100, "draw": 0.5} | fields))
+
+
+def pick(policy: str, asked: Query, *candidates: Candidate, **settings: object) -> Decision:
+    return choose(RoutingConfig(policy=RoutingPolicy(policy), **settings), asked, candidates)
+
+
+def three(**fields: tuple) -> list[Candidate]:
+    """Candidates a, b, c; each field has one value for each."""
+    return [
+        Candidate(id=name, **{field: values[place] for field, values in fields.items()})
+        for place, name in enumerate("abc")
+    ]
+
+
+def test_every_policy_has_a_module() -> None:
+    assert set(POLICIES) == set(RoutingPolicy)
+
+
+@pytest.mark.parametrize("policy", RoutingPolicy)
+def test_no_candidate_is_an_error_of_the_caller(policy: RoutingPolicy) -> None:
+    with pytest.raises(ValueError, match="no candidate"):
+        choose(RoutingConfig(policy=policy), query(), [])
+
+
+@pytest.mark.parametrize("policy", RoutingPolicy)
+def test_a_decision_says_how_it_came_about(policy: RoutingPolicy) -> None:
+    decision = choose(RoutingConfig(policy=policy), query(), three())
+    assert decision.policy == policy
+    assert "of 3 candidates" in decision.reason
+    assert "0 requests" in decision.reason
+    assert decision.reason.isascii()
+    assert "\n" not in decision.reason
+
+
+@pytest.mark.parametrize("policy", RoutingPolicy)
+def test_a_saturated_replica_gets_nothing_while_another_has_room(policy: RoutingPolicy) -> None:
+    candidates = three(
+        num_requests=(256, 255, 300), cached_tokens=(1000, 0, 1000), ttft=(0.1, 9.0, 0.1)
+    )
+    for step in range(20):
+        asked = query(session=f"s{step}", number=step, draw=step / 20)
+        assert choose(RoutingConfig(policy=policy), asked, candidates).replica_id == "b"
+
+
+@pytest.mark.parametrize("policy", RoutingPolicy)
+def test_saturated_replicas_are_used_where_there_are_no_others(policy: RoutingPolicy) -> None:
+    candidates = three(num_requests=(256, 256, 256))
+    assert choose(RoutingConfig(policy=policy), query(), candidates).replica_id in "abc"
+
+
+def test_round_robin_goes_round() -> None:
+    taken = [pick("round_robin", query(number=n), *three()).replica_id for n in range(7)]
+    assert "".join(taken) == "abcabca"
+
+
+def test_round_robin_spreads_weights_evenly() -> None:
+    candidates = three(weight=(1.0, 2.0, 5.0))
+    taken = [pick("round_robin", query(number=n), *candidates).replica_id for n in range(800)]
+    # In any stretch of sixteen each has its part, give or take one.
+    for name, part in (("a", 2), ("b", 4), ("c", 10)):
+        assert all(abs(taken[at : at + 16].count(name) - part) <= 1 for at in range(784))
+
+
+def test_least_requests() -> None:
+    assert pick("least_requests", query(), *three(num_requests=(3, 1, 2))).replica_id == "b"
+    # With this one, 4 of weight 4 are fewer than 2 of weight 1.
+    candidates = three(num_requests=(1, 1, 3), weight=(1.0, 1.0, 4.0))
+    assert pick("least_requests", query(), *candidates).replica_id == "c"
+
+
+def test_least_outstanding_tokens_counts_what_requests_cost() -> None:
+    candidates = three(
+        num_requests=(1, 5, 5), prefill_tokens=(100_000, 400, 0), decode_tokens=(0, 0, 300)
+    )
+    assert pick("least_outstanding_tokens", query(), *candidates).replica_id == "b"
+    assert pick("least_outstanding_tokens", query(), *candidates, decode_cost=1.0).replica_id == "c"
+
+
+def test_power_of_two_never_takes_the_busiest() -> None:
+    candidates = three(prefill_tokens=(500, 100, 300))
+    draw = Random(0).random
+    taken = Counter(
+        pick("power_of_two", query(draw=draw()), *candidates).replica_id for _ in range(500)
+    )
+    assert taken["a"] == 0
+    # Two of three pairs hold b.
+    assert 290 < taken["b"] < 380
+
+
+def test_latency_takes_the_quickest_for_this_output() -> None:
+    candidates = three(ttft=(0.1, 0.5, 9.0), tpot=(0.05, 0.01, 9.0))
+    assert pick("latency", query(output_tokens=1), *candidates).replica_id == "a"
+    assert pick("latency", query(output_tokens=500), *candidates).replica_id == "b"
+
+
+def test_latency_times_load() -> None:
+    candidates = three(ttft=(0.1, 0.5, 0.5), num_requests=(9, 1, 0))
+    assert pick("latency", query(), *candidates).replica_id == "c"
+
+
+def test_latency_finds_out_about_the_unknown() -> None:
+    candidates = three(ttft=(0.1, 0.2, None), tpot=(0.01, 0.01, None), num_requests=(1, 0, 0))
+    assert pick("latency", query(), *candidates).replica_id == "c"
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -1.0, 0.0])
+def test_latency_survives_impossible_averages(broken: float) -> None:
+    candidates = three(ttft=(broken, 0.2, 0.3), tpot=(0.01, broken, 0.01))
+    assert pick("latency", query(), *candidates).replica_id in "abc"
+
+
+def test_a_session_stays() -> None:
+    candidates = three()
+    for name in ("x", "y", "z"):
+        taken = {
+            pick("session_affinity", query(session=name, draw=d / 10), *candidates).replica_id
+            for d in range(10)
+        }
+        assert len(taken) == 1
+
+
+def test_only_sessions_of_a_lost_replica_move() -> None:
+    candidates = three()
+    for step in range(300):
+        asked = query(session=f"s{step}")
+        before = pick("session_affinity", asked, *candidates).replica_id
+        without = [one for one in candidates if one.id != "b"]
+        after = pick("session_affinity", asked, *without).replica_id
+        assert after == before or before == "b"
+
+
+def test_a_session_leaves_an_overloaded_replica_and_says_so() -> None:
+    asked = query(session="x")
+    home = pick("session_affinity", asked, *three()).replica_id
+    busy = [Candidate(id=name, num_requests=10 if name == home else 2) for name in "abc"]
+    decision = pick("session_affinity", asked, *busy)
+    assert decision.replica_id != home
+    assert f"home {home} is full" in decision.reason
+
+
+def test_without_a_session_load_decides() -> None:
+    assert pick("session_affinity", query(), *three(num_requests=(3, 1, 2))).replica_id == "b"
+
+
+def test_prefix_aware_weighs_reuse_against_queues() -> None:
+    candidates = three(cached_tokens=(900, 0, 0), prefill_tokens=(800, 0, 500))
+    assert pick("prefix_aware", query(), *candidates).replica_id == "a"
+    candidates = three(cached_tokens=(900, 0, 0), prefill_tokens=(1000, 0, 500))
+    assert pick("prefix_aware", query(), *candidates).replica_id == "b"
+
+
+class TestSticky:
+    def test_stays_where_it_is_warm(self) -> None:
+        candidates = three(
+            cached_tokens=(0, 900, 0), prefill_tokens=(0, 1500, 0), num_requests=(0, 3, 0)
+        )
+        decision = pick("sticky", query(), *candidates)
+        assert decision.replica_id == "b"
+        assert decision.cached_tokens == 900
+        assert decision.reason.startswith("warm, cached 0.90, first token 1.60 s")
+        assert "1 of 3 candidates" in decision.reason
+
+    def test_leaves_when_the_first_token_would_be_too_late(self) -> None:
+        candidates = three(cached_tokens=(0, 900, 0), prefill_tokens=(0, 3500, 0))
+        decision = pick("sticky", query(), *candidates, max_ttft_penalty=2.5)
+        assert decision.replica_id != "b"
+        assert decision.reason.startswith("left, warm ones are 2.60 s later, cached 0.00")
+        assert pick("sticky", query(), *candidates, max_ttft_penalty=2.7).replica_id == "b"
+
+    def test_the_rate_may_be_set(self) -> None:
+        candidates = three(cached_tokens=(0, 900, 0), prefill_tokens=(0, 3500, 0))
+        fast = pick("sticky", query(), *candidates, prefill_tokens_per_second=2000.0)
+        assert fast.replica_id == "b"
+
+    def test_a_long_prompt_stays_longer(self) -> None:
+        candidates = three(cached_tokens=(0, 9000, 0), prefill_tokens=(0, 10_000, 0))
+        assert pick("sticky", query(prompt_tokens=9500), *candidates).replica_id == "b"
+
+    def test_a_shared_prefix_does_not_gather_all_streams(self) -> None:
+        candidates = three(cached_tokens=(0, 900, 0), num_requests=(2, 20, 2))
+        decision = pick("sticky", query(), *candidates)
+        assert decision.replica_id in "ac"
+        assert "too many streams" in decision.reason
+
+    def test_warm_is_relative_to_the_best(self) -> None:
+        # 100 of 1000 tokens is little, but the best there is.
+        candidates = three(cached_tokens=(100, 70, 90), num_requests=(3, 0, 1))
+        candidates = [
+            Candidate(id=c.id, cached_tokens=c.cached_tokens, decode_tokens=c.num_requests * 100)
+            for c in candidates
+        ]
+        assert pick("sticky", query(), *candidates).replica_id == "c"
+
+    def test_cold_ones_go_by_work(self) -> None:
+        candidates = three(prefill_tokens=(10, 20, 0), decode_tokens=(0, 0, 100))
+        decision = pick("sticky", query(), *candidates)
+        assert decision.replica_id == "a"
+        assert decision.reason.startswith("cold")
