@@ -25,6 +25,7 @@ COMMANDS = {
     "chat": Command("headrace.cli.chat:main", "Talk to a model in the terminal."),
     "models": Command("headrace.cli.models:main", "List, fetch and remove models."),
     "doctor": Command("headrace.cli.doctor:main", "Show what was detected and what was chosen."),
+    "gateway": Command("headrace.cli.gateway:main", "One address in front of many replicas."),
     "bench": Command("headrace.cli.bench:main", "Load any OpenAI-compatible server and measure."),
 }
 

@@ -13,6 +13,8 @@
       x OverloadedError            full; come back after `retry_after` seconds           429
       x UnavailableError           not now: loading, draining or restarting              503
         - ConnectionLimitError     more connections than the server keeps open           503
+      x BadGatewayError            no replica could answer                               502
+        - GatewayTimeoutError      no replica answered in time                           504
       x DeadlineExceededError      the request's time ran out before its first token     408
       x RequestCancelledError      the client went away                                  499
       x InternalError              our fault                                             500
@@ -118,6 +120,14 @@ class UnavailableError(HeadraceError):
 
 class ConnectionLimitError(UnavailableError):
     """More connections are open than the server answers on; this one is closed."""
+
+
+class BadGatewayError(HeadraceError):
+    """Every replica that was tried failed."""
+
+
+class GatewayTimeoutError(BadGatewayError):
+    """Every replica that was tried took too long."""
 
 
 class DeadlineExceededError(HeadraceError):

@@ -16,12 +16,12 @@ class NotReadyError(Exception):
     """It answers, and says that it is not ready."""
 
 
-async def probe(replica: Replica, timeout: float) -> Report:
+async def probe(replica: Replica, patience: float) -> Report:
     """Ask a replica. Raises NotReadyError, or UpstreamError for one that does not answer."""
-    status, body = await _get(replica, "/readyz", timeout)
+    status, body = await _get(replica, "/readyz", patience)
     if status != 200:
         raise NotReadyError(_reason(body) or f"/readyz answers {status}")
-    status, body = await _get(replica, "/load", timeout)
+    status, body = await _get(replica, "/load", patience)
     if status != 200:
         return Report(state=ReplicaState.READY)
     try:
@@ -41,11 +41,11 @@ async def probe(replica: Replica, timeout: float) -> Report:
     )
 
 
-async def _get(replica: Replica, path: str, timeout: float) -> tuple[int, bytes]:
+async def _get(replica: Replica, path: str, patience: float) -> tuple[int, bytes]:
     headers = {"accept": "*/*"}
     if replica.spec.api_key is not None:
-        headers["authorization"] = f"Bearer {str(replica.spec.api_key)}"
-    response = await replica.pool.request("GET", path, headers, first_byte=timeout)
+        headers["authorization"] = f"Bearer {replica.spec.api_key!s}"
+    response = await replica.pool.request("GET", path, headers, first_byte=patience)
     try:
         return response.status, await response.read_all(MAX_BYTES)
     finally:

@@ -84,17 +84,17 @@ class Prober:
                 continue
             await asyncio.sleep(min(0.05, health.probe_period))
 
-    async def _look(self, replica: Replica, timeout: float) -> None:
+    async def _look(self, replica: Replica, patience: float) -> None:
         try:
-            async with asyncio.timeout(timeout):
-                report = await self._probe(replica, timeout)
+            async with asyncio.timeout(patience):
+                report = await self._probe(replica, patience)
         except NotReadyError as error:
             # Its own word counts at once.
             self._note_bad(replica, str(error), is_certain=True)
         except UpstreamError as error:
             self._note_bad(replica, str(error), is_certain=False)
         except TimeoutError:
-            self._note_bad(replica, f"no answer to a probe in {timeout:g} s", is_certain=False)
+            self._note_bad(replica, f"no answer to a probe in {patience:g} s", is_certain=False)
         except Exception:
             log.exception("Probing %s failed", replica.id)
             self._note_bad(replica, "its answer to a probe cannot be read", is_certain=False)

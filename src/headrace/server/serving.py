@@ -1,19 +1,13 @@
 """`headrace serve`, second part: the event loop's life, from ready to the last answer."""
 
 import asyncio
-import contextlib
 import gc
 import logging
-import resource
 import signal
 import socket
 import threading
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
-import uvicorn
 from uvicorn.config import Config
 
 from headrace import __version__
@@ -30,14 +24,10 @@ from headrace.server.app import build_app
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.sockets import socket_protocol
 from headrace.server.text import TextFront
+from headrace.web.http_server import HttpServer, allow_open_files, http_config
 from headrace.web.port import url_of
-from headrace.web.protocol import BoundedHttpProtocol, ConnectionBounds
-from headrace.web.tls import tls_context
+from headrace.web.protocol import ConnectionBounds
 
-#: Seconds that an idle connection is kept: more than the 60 s for which proxies keep theirs.
-KEEP_ALIVE = 75
-#: Seconds for the last bytes of answers that were ended by a drain.
-FLUSH_SECONDS = 5
 #: Seconds between two pings of a WebSocket; one that does not answer in `stall_timeout` is closed.
 PING_PERIOD = 20.0
 #: Open files beside the connections that count: probes, the engine, the model, logs.
@@ -59,15 +49,6 @@ def serve(
     allow_open_files(config.server.max_connections + SPARE_FILES)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(Serving(config, spec, clock).run(sock, process))
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn's server; signals are ours, because a drain must go on answering probes."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Replaces uvicorn's, which stops listening at the first signal."""
-        yield
 
 
 class Serving:
@@ -191,17 +172,6 @@ class Serving:
         self._http.should_exit = True
 
 
-def allow_open_files(count: int) -> None:
-    """Raise this process's limit of open files where it is lower, as far as the system lets us."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= count or soft == resource.RLIM_INFINITY:
-        return
-    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    if wanted < count:
-        log.warning("Only %d files may be open; max_connections is meant for %d", wanted, count)
-
-
 def ready_line(info: ModelInfo, phases: dict[str, float], url: str) -> str:
     """One line: where, how fast, and what."""
     parts = ", ".join(
@@ -236,23 +206,13 @@ def _uvicorn_config(replica: Replica) -> Config:
         max_header_bytes=config.max_header_bytes,
         max_headers=config.max_headers,
     )
-    protocol: Any = partial(BoundedHttpProtocol, bounds=bounds)
-    made = Config(
+    return http_config(
         build_app(replica),
-        http=protocol,
-        ws=cast("Any", socket_protocol),
+        bounds,
+        config.security,
+        ws=socket_protocol,
         ws_max_size=config.max_body_bytes,
         ws_per_message_deflate=False,
         ws_ping_interval=PING_PERIOD,
         ws_ping_timeout=config.stall_timeout,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=FLUSH_SECONDS,
     )
-    made.load()
-    made.ssl = tls_context(config.security)
-    return made

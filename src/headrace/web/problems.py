@@ -23,6 +23,8 @@ _TABLE: tuple[tuple[type[HeadraceError], Row], ...] = (
     (errors.NotFoundError, (404, "invalid_request_error", "not_found")),
     (errors.OverloadedError, (429, "rate_limit_error", "rate_limit_exceeded")),
     (errors.UnavailableError, (503, "service_unavailable_error", "service_unavailable")),
+    (errors.GatewayTimeoutError, (504, "server_error", "gateway_timeout")),
+    (errors.BadGatewayError, (502, "server_error", "bad_gateway")),
     (errors.DeadlineExceededError, (408, "timeout_error", "deadline_exceeded")),
     (errors.RequestCancelledError, (499, "request_cancelled_error", "request_cancelled")),
     (errors.EngineDeadError, (500, "server_error", "engine_died")),

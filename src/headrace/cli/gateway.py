@@ -1,0 +1,26 @@
+"""`headrace gateway FLEET.yaml`: one address in front of many replicas."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.cli.flags import Parser
+from headrace.config.fleet.read import read_fleet
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until SIGTERM or Ctrl-C. SIGHUP reads the file again."""
+    parser = Parser("headrace gateway", "One address in front of many replicas.", "FLEET.yaml")
+    parser.add_argument("file", metavar="FLEET.yaml", help="the fleet's configuration")
+    parser.add_argument(
+        "--check", action="store_true", help="only read the file, and say if it is good"
+    )
+    arguments = parser.parse(argv)
+    file = Path(arguments["file"]).expanduser()
+    config = read_fleet(file)
+    if arguments.get("check"):
+        print(f"{file} is good: {len(config.replicas)} replicas.")
+        return 0
+    # Imported now, so that help and a bad file do not wait for it.
+    from headrace.fleet.gateway.run import run_gateway
+
+    return run_gateway(file, config)

@@ -1,0 +1,135 @@
+"""`fleet.yaml` → FleetConfig, or one sentence that says where the fault is.
+
+Texts may hold `${NAME}`, or `${NAME:-default}`: variables of the environment, so that keys need not be in the file.
+Sizes and durations may carry units, as everywhere: 16MiB, 50ms.
+"""
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta, Struct
+
+from headrace.config import env
+from headrace.config.fleet.replicas import ReplicaSpec
+from headrace.config.fleet.root import FleetConfig
+from headrace.config.secret import Secret
+from headrace.config.units import parse_duration, parse_size
+from headrace.core.errors import ConfigError
+
+MAX_FILE_BYTES = 8 * 1024 * 1024
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_PLACE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
+
+T = TypeVar("T")
+
+
+def read_fleet(file: Path) -> FleetConfig:
+    """Raises ConfigError."""
+    return _convert(_parse(file), FleetConfig, file)
+
+
+def read_replicas(file: Path) -> tuple[ReplicaSpec, ...]:
+    """A file with nothing but a list of replicas, or a table with one called `replicas`. Raises ConfigError."""
+    tree = _parse(file)
+    if isinstance(tree, Mapping):
+        tree = tree.get("replicas")
+    return _convert(tree or [], tuple[ReplicaSpec, ...], file)
+
+
+def _parse(file: Path) -> Any:
+    # Only a gateway needs its parser.
+    import yaml
+
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"The file {file} cannot be read: {error.strerror}.") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise ConfigError(f"The file {file} has more than {MAX_FILE_BYTES} bytes.")
+    try:
+        return yaml.safe_load(content)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"The file {file} is not YAML: {error}.") from None
+
+
+def _convert(tree: Any, kind: type[T], file: Path) -> T:
+    try:
+        return msgspec.convert(
+            _prepared(tree if tree is not None else {}, kind), kind, dec_hook=_construct
+        )
+    except msgspec.ValidationError as error:
+        match = _PLACE.match(str(error))
+        what, path = (match["what"], match["path"]) if match else (str(error), None)
+        where = f"'{path}' in {file}" if path else f"{file}"
+        raise ConfigError(f"{where}: {what.replace('`', '')}.") from None
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+
+
+def _prepared(value: Any, kind: Any, unit: str | None = None) -> Any:
+    """The tree with variables filled in and units read, where the type has a unit."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        inner, *marks = get_args(kind)
+        for mark in marks:
+            if isinstance(mark, Meta) and mark.extra:
+                unit = mark.extra.get("unit", unit)
+        return _prepared(value, inner, unit)
+    if origin in (Union, UnionType):
+        inner = [k for k in get_args(kind) if k is not type(None)]
+        return _prepared(value, inner[0], unit) if len(inner) == 1 else _filled(value)
+    if isinstance(value, str):
+        return _with_unit(_filled(value), unit)
+    if isinstance(value, list):
+        item = next(iter(get_args(kind)), Any)
+        return [_prepared(entry, item) for entry in value]
+    if isinstance(value, dict):
+        return _prepared_table(value, kind)
+    return value
+
+
+def _prepared_table(value: dict[Any, Any], kind: Any) -> dict[Any, Any]:
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        types = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+        return {key: _prepared(entry, types.get(key, Any)) for key, entry in value.items()}
+    item = get_args(kind)[-1] if get_args(kind) else Any
+    return {key: _prepared(entry, item) for key, entry in value.items()}
+
+
+def _filled(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return _VARIABLE.sub(_variable, value)
+
+
+def _variable(match: re.Match[str]) -> str:
+    text = env.get(match[1])
+    if text is not None:
+        return text
+    if match[2] is not None:
+        return match[2]
+    raise ConfigError(f"The variable {match[1]} is not set.")
+
+
+def _with_unit(text: str, unit: str | None) -> Any:
+    try:
+        if unit == "seconds":
+            return parse_duration(text)
+        if unit == "bytes":
+            return parse_size(text)
+    except ValueError as error:
+        raise ConfigError(str(error).rstrip(".") + ".") from None
+    return text
+
+
+def _construct(wanted: type, value: Any) -> Any:
+    # Types that msgspec does not know are made from text.
+    if issubclass(wanted, Secret | Enum) and isinstance(value, str):
+        return wanted(value)
+    raise ValueError("not a text")

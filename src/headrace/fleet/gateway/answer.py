@@ -1,0 +1,53 @@
+"""One answer on its way to one client: begun once, whoever works on it."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from headrace.web.asgi import Send, start_message
+from headrace.web.problems import answer_to
+from headrace.web.streaming import CONTENT_TYPE, DONE, event
+
+#: Headers of a replica's answer that the client gets too.
+PASSED_ON = (b"content-type", b"retry-after", b"x-headrace-seed", b"x-headrace-ignored-fields")
+_STREAM = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+
+
+class Answer:
+    """Writes the response. What the status and headers are is open until the first byte."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_begun = False
+        self.headers: dict[str, str] = {}
+        """Of the gateway itself, such as x-headrace-route; put in before it begins."""
+
+    async def whole(self, status: int, headers: Mapping[bytes, bytes], body: bytes) -> None:
+        """A replica's whole answer, passed on."""
+        self.has_begun = True
+        passed = {
+            name.decode(): headers[name].decode("latin-1")
+            for name in PASSED_ON[1:]
+            if name in headers
+        }
+        content_type = headers.get(b"content-type", b"application/json").decode("latin-1")
+        length = {"content-length": str(len(body))}
+        await self._send(start_message(status, content_type, length, passed, self.headers))
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def write(self, events: bytes) -> None:
+        """Events of a stream."""
+        if not self.has_begun:
+            self.has_begun = True
+            await self._send(start_message(200, CONTENT_TYPE, _STREAM, self.headers))
+        await self._send({"type": "http.response.body", "body": events, "more_body": True})
+
+    async def end(self) -> None:
+        """A stream is complete."""
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def break_off(self, error: Exception, *, is_openai: bool) -> None:
+        """A stream ends with an error: said in an event, since the status has gone out."""
+        problem = msgspec.json.encode({"error": answer_to(error).problem})
+        await self.write(event(problem) + (DONE if is_openai else b""))
+        await self.end()

@@ -1,0 +1,95 @@
+"""How often a request is tried again, and what its client is told in the end."""
+
+import random
+from collections import deque
+from typing import Final, NoReturn
+
+from headrace.config.fleet.gateway import RetryConfig
+from headrace.core.errors import (
+    BadGatewayError,
+    GatewayTimeoutError,
+    HeadraceError,
+    OverloadedError,
+)
+from headrace.fleet.upstream.failure import FailureKind, UpstreamError
+
+#: Seconds over which requests and retries are compared.
+WINDOW: Final = 10.0
+#: Retries in a window that are always allowed.
+ALWAYS: Final = 10
+_MAX_BACKOFF: Final = 2.0
+
+
+class RetryBudget:
+    """Retries of all requests together: a share of the requests, so that a failing fleet is not hit harder."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._requests: deque[float] = deque()
+        self._retries: deque[float] = deque()
+
+    def note_request(self, now: float) -> None:
+        """A request came."""
+        self._requests.append(now)
+        self._forget(now)
+
+    def take(self, now: float) -> bool:
+        """Whether one more retry may be made; if so it is counted."""
+        self._forget(now)
+        if len(self._retries) >= ALWAYS + self._share * len(self._requests):
+            return False
+        self._retries.append(now)
+        return True
+
+    def _forget(self, now: float) -> None:
+        for times in (self._requests, self._retries):
+            while times and times[0] <= now - WINDOW:
+                times.popleft()
+
+
+class Attempts:
+    """One request's tries."""
+
+    def __init__(self, config: RetryConfig, budget: RetryBudget) -> None:
+        self._config = config
+        self._budget = budget
+        self.tried: set[str] = set()
+        """Replicas that have failed it; others come first."""
+        self.num_failed = 0
+        self._num_resumed = 0
+
+    def backoff(self) -> float:
+        """Seconds to wait before the next one, when it goes to a replica that was tried before."""
+        longest = min(_MAX_BACKOFF, self._config.backoff * 2.0 ** max(0, self.num_failed - 1))
+        return longest * random.uniform(0.5, 1.0)
+
+    def note_failure(self, replica_id: str, failure: UpstreamError, now: float) -> None:
+        """Nothing has been sent to the client. Raises what it is told if this was the last try."""
+        self.tried.add(replica_id)
+        self.num_failed += 1
+        if self.num_failed >= self._config.attempts or not self._budget.take(now):
+            raise final_error(failure)
+
+    def note_break(self, replica_id: str, failure: UpstreamError) -> None:
+        """The answer broke off in the middle. Raises what ends the stream if it is not gone on with."""
+        self.tried.add(replica_id)
+        self.num_failed += 1
+        self._num_resumed += 1
+        if self._num_resumed > self._config.resume_attempts:
+            raise final_error(failure)
+
+    def end(self, failure: UpstreamError) -> NoReturn:
+        """Nothing more can be tried. Raises what the client is told."""
+        raise final_error(failure)
+
+
+def final_error(failure: UpstreamError) -> HeadraceError:
+    """What a client is told of a failure that is not mended by another replica. Names no replica."""
+    if failure.kind is FailureKind.OVERLOADED:
+        return OverloadedError(
+            "All replicas of this model are busy; try again later.",
+            retry_after=failure.retry_after or 1.0,
+        )
+    if failure.kind in (FailureKind.FIRST_BYTE, FailureKind.STALLED):
+        return GatewayTimeoutError("The replicas of this model did not answer in time.")
+    return BadGatewayError("The replicas of this model failed to answer.")

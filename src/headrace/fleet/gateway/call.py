@@ -1,0 +1,121 @@
+"""A client's request as the gateway sees it: the body read once, and what decisions go by."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from headrace.api.depth import check_depth
+from headrace.core.errors import BadRequestError
+from headrace.fleet.gateway.endpoints import Endpoint, Kind
+
+MAX_DEPTH = 100
+#: Fields that bound the output, in the order in which they count.
+_BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict")
+
+
+class Call(Struct, frozen=True, kw_only=True, eq=False):
+    """One request."""
+
+    endpoint: Endpoint
+    request_id: str
+    arrival: float
+    """`Clock.monotonic`."""
+    raw: bytes
+    body: dict[str, Any]
+    """What `raw` says."""
+    headers: Mapping[str, str]
+    """The client's, by lower-case name."""
+    model: str
+    """As the client named it; empty: it named none."""
+    prompt_tokens: int
+    """Estimated from its bytes, or counted where it came as ids."""
+    output_tokens: int
+    """Its bound on the output of all its choices."""
+
+    @property
+    def is_stream(self) -> bool:
+        """The answer is wanted as events."""
+        return self.body.get("stream") is True
+
+    @property
+    def wants_usage(self) -> bool:
+        """A stream's client asked for a last event with the usage."""
+        options = self.body.get("stream_options")
+        return isinstance(options, dict) and options.get("include_usage") is True
+
+    @property
+    def is_single(self) -> bool:
+        """It has one prompt and one choice, so that one sequence of tokens is the whole answer."""
+        prompt = self.body.get("prompt")
+        many = isinstance(prompt, list) and not all(isinstance(item, int) for item in prompt)
+        return not many and all(
+            self.body.get(name) in (None, 1, False) for name in ("n", "best_of", "use_beam_search")
+        )
+
+
+def read_call(
+    endpoint: Endpoint,
+    raw: bytes,
+    headers: Mapping[str, str],
+    *,
+    request_id: str,
+    arrival: float,
+    chars_per_token: float,
+    default_max_tokens: int,
+) -> Call:
+    """Read a body. Raises BadRequestError for what is no JSON object, or names a model that is no text."""
+    check_depth(raw, MAX_DEPTH)
+    try:
+        body = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequestError(
+            f"The body is not valid JSON: {error}.", code="invalid_json"
+        ) from None
+    if not isinstance(body, dict):
+        raise BadRequestError("The body must be a JSON object.", code="invalid_json")
+    model = body.get("model", "")
+    if model is None:
+        model = ""
+    if not isinstance(model, str):
+        raise BadRequestError("'model': expected a string.", param="model")
+    makes_text = endpoint.kind in (Kind.CHAT, Kind.COMPLETION, Kind.EVENTS)
+    return Call(
+        endpoint=endpoint,
+        request_id=request_id,
+        arrival=arrival,
+        raw=raw,
+        body=body,
+        headers=headers,
+        model=model,
+        prompt_tokens=_prompt_tokens(raw, body, chars_per_token),
+        output_tokens=_output_tokens(body, default_max_tokens) if makes_text else 0,
+    )
+
+
+def patched(call: Call, changes: Mapping[str, Any]) -> bytes:
+    """The body with these fields set. New fields are put at its end, and nothing else is touched."""
+    if not changes:
+        return call.raw
+    if any(name in call.body for name in changes) or not call.body:
+        return msgspec.json.encode({**call.body, **changes})
+    return call.raw.rstrip()[:-1] + b"," + msgspec.json.encode(changes)[1:]
+
+
+def _prompt_tokens(raw: bytes, body: dict[str, Any], chars_per_token: float) -> int:
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], int):
+        return len(prompt)
+    return max(1, int(len(raw) / chars_per_token))
+
+
+def _output_tokens(body: dict[str, Any], default: int) -> int:
+    bounds = (_count(body.get(name)) for name in _BOUNDS)
+    return next(filter(None, bounds), default) * (_count(body.get("n")) or 1)
+
+
+def _count(value: object) -> int:
+    """A number of tokens or answers; 0 for what is none."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 1 << 24
+    return value if is_count and isinstance(value, int) else 0

@@ -1,0 +1,113 @@
+"""From the registry to a decision: who could serve a request now, as values, and which one does."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+from headrace.config.fleet.root import FleetConfig
+from headrace.core.clock import Clock
+from headrace.fleet.gateway.routing.values import Candidate, Decision, Query
+from headrace.fleet.registry import Registry
+from headrace.fleet.replica import Replica
+
+#: Prompt tokens per second that are reckoned with before any were seen.
+DEFAULT_PREFILL_RATE = 2000.0
+
+Choose = Callable[[Query, Sequence[Candidate]], Decision]
+
+
+class Choice(NamedTuple):
+    """A replica, and why it."""
+
+    replica: Replica
+    decision: Decision
+
+
+class Wanted(NamedTuple):
+    """What a request looks for."""
+
+    model: str
+    prompt_tokens: int
+    output_tokens: int
+    session: str
+    suits: Callable[[Replica], bool]
+    """Whether a replica can do what the request needs."""
+    cached: Callable[[Replica], int]
+    """Tokens of its prompt that a replica probably has cached."""
+
+
+class Router:
+    """Asks a policy, over the replicas that can be used at this moment."""
+
+    def __init__(
+        self, registry: Registry, config: FleetConfig, clock: Clock, choose: Choose
+    ) -> None:
+        self._registry = registry
+        self.config = config
+        self._clock = clock
+        self._choose = choose
+        self._random = random.Random()
+        self._numbers: Counter[str] = Counter()
+        self._change = asyncio.Event()
+
+    def pick(self, wanted: Wanted, avoided: Collection[str] = ()) -> Choice | None:
+        """The replica to try next; None if there is none. Those in `avoided` only if there is no other."""
+        serving = [r for r in self._registry.serving(wanted.model) if wanted.suits(r)]
+        fresh = [r for r in serving if r.id not in avoided]
+        replicas = fresh or serving
+        if not replicas:
+            return None
+        number = self._numbers[wanted.model]
+        self._numbers[wanted.model] = number + 1
+        query = Query(
+            session=wanted.session,
+            prompt_tokens=wanted.prompt_tokens,
+            output_tokens=wanted.output_tokens,
+            number=number,
+            draw=self._random.random(),
+        )
+        decision = self._choose(query, self._candidates(replicas, wanted))
+        replica = next(r for r in replicas if r.id == decision.replica_id)
+        replica.breaker.note_sent(self._clock.monotonic())
+        return Choice(replica, decision)
+
+    def knows(self, model: str) -> bool:
+        """Any replica, ready or not, serves it."""
+        return any(model in replica.models for replica in self._registry)
+
+    def note_change(self) -> None:
+        """Replicas came, went or can serve again: whoever waits looks again."""
+        self._change.set()
+        self._change = asyncio.Event()
+
+    async def wait_change(self) -> None:
+        """Until the next change."""
+        await self._change.wait()
+
+    def _candidates(self, replicas: Sequence[Replica], wanted: Wanted) -> list[Candidate]:
+        now = self._clock.monotonic()
+        slow_start = self._registry.health.slow_start
+        slowness = self._registry.slowness(replicas)
+        return [
+            Candidate(
+                id=replica.id,
+                weight=replica.share(now, slow_start) / slowness.get(replica.id, 1.0),
+                num_requests=replica.load.num_requests,
+                prefill_tokens=replica.load.prefill_tokens,
+                decode_tokens=replica.load.decode_tokens,
+                cached_tokens=wanted.cached(replica),
+                ttft=replica.latency.ttft,
+                tpot=replica.latency.tpot,
+                prefill_rate=self._prefill_rate(replica),
+                max_requests=replica.max_requests,
+            )
+            for replica in replicas
+        ]
+
+    def _prefill_rate(self, replica: Replica) -> float:
+        configured = self.config.routing.prefill_tokens_per_second
+        if configured is not None:
+            return configured * replica.spec.weight
+        return replica.latency.peak_prefill or DEFAULT_PREFILL_RATE

@@ -1,0 +1,142 @@
+"""What every request to a gateway passes through, in order."""
+
+import asyncio
+from collections.abc import Callable
+
+from headrace.config.fleet.root import FleetConfig
+from headrace.core.clock import Clock
+from headrace.core.errors import BadRequestError, ModelNotFoundError, UnavailableError
+from headrace.core.stats import ReplicaRole
+from headrace.fleet.gateway.answer import Answer
+from headrace.fleet.gateway.call import Call, read_call
+from headrace.fleet.gateway.dispatch import Dispatcher
+from headrace.fleet.gateway.endpoints import ENDPOINTS
+from headrace.fleet.gateway.router import Router, Wanted
+from headrace.fleet.registry import Registry
+from headrace.fleet.replica import Replica
+from headrace.web.asgi import Receive, Scope, Send
+from headrace.web.bodies import BodyBudget, read_body
+from headrace.web.streaming import watch_disconnect
+
+
+class Service:
+    """The gateway's way of a request: read, resolve, dispatch."""
+
+    def __init__(
+        self, config: FleetConfig, registry: Registry, dispatcher: Dispatcher, clock: Clock
+    ) -> None:
+        self.config = config
+        self.registry = registry
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._bodies = BodyBudget(config.gateway.max_buffered_bytes)
+        self.is_draining = False
+        self._num_open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def router(self) -> Router:
+        """Who chooses replicas."""
+        return self._dispatcher.router
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI: one request to one of `ENDPOINTS`. A client that leaves ends it everywhere at once."""
+        if self.is_draining:
+            raise UnavailableError("The gateway is shutting down.")
+        self._num_open += 1
+        self._idle.clear()
+        try:
+            with self._bodies.reserve(scope) as reservation:
+                raw = await read_body(receive, reservation)
+                if raw is None:
+                    scope["headrace.status"] = 499
+                    return
+                await self._answer(scope, receive, send, raw)
+        finally:
+            self._num_open -= 1
+            if not self._num_open:
+                self._idle.set()
+
+    async def drain(self) -> None:
+        """Take nothing new, and wait until all that runs has ended."""
+        self.is_draining = True
+        await self._idle.wait()
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, raw: bytes) -> None:
+        call = self._read(scope, raw)
+        wanted = self._wanted(call)
+        work = asyncio.ensure_future(self._dispatcher.run(call, wanted, Answer(send), 0.0))
+        is_gone = False
+
+        def leave() -> None:
+            nonlocal is_gone
+            is_gone = True
+            work.cancel()
+
+        watcher = asyncio.ensure_future(watch_disconnect(receive, leave))
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not is_gone:
+                work.cancel()
+                raise
+            scope["headrace.status"] = 499
+        finally:
+            watcher.cancel()
+
+    def _read(self, scope: Scope, raw: bytes) -> Call:
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        gateway = self.config.gateway
+        return read_call(
+            ENDPOINTS[scope["path"]],
+            raw,
+            headers,
+            request_id=scope["headrace.request_id"],
+            arrival=scope["headrace.arrival"],
+            chars_per_token=gateway.chars_per_token,
+            default_max_tokens=gateway.default_max_tokens,
+        )
+
+    def _wanted(self, call: Call) -> Wanted:
+        return Wanted(
+            model=self._model_of(call),
+            prompt_tokens=call.prompt_tokens,
+            output_tokens=call.output_tokens,
+            session=_session(call, self.config.routing.session_headers),
+            suits=_suits(call),
+            cached=lambda _: 0,
+        )
+
+    def _model_of(self, call: Call) -> str:
+        """The name at the replicas. Raises ModelNotFoundError, or BadRequestError where several could be meant."""
+        if call.model and self.router.knows(call.model):
+            return call.model
+        models = tuple(sorted(self.registry.models()))
+        if call.model:
+            raise ModelNotFoundError(call.model, models)
+        if len(models) != 1:
+            raise BadRequestError(
+                f"'model' is required: {', '.join(models) or 'no model'} served here.",
+                param="model",
+            )
+        return models[0]
+
+
+def _session(call: Call, names: tuple[str, ...]) -> str:
+    found = next((call.headers[name] for name in names if name in call.headers), "")
+    user = call.body.get("user")
+    return found or (user if isinstance(user, str) else "")
+
+
+def _suits(call: Call) -> Callable[[Replica], bool]:
+    needs = call.endpoint.needs
+
+    def suits(replica: Replica) -> bool:
+        return replica.spec.role is not ReplicaRole.PREFILL and needs <= set(
+            replica.spec.capabilities
+        )
+
+    return suits
