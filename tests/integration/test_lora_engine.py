@@ -1,15 +1,20 @@
 """LoRA adapters in the real engine: the log-probabilities of merged weights, alone and in mixed batches."""
 
 import math
+import time
+from array import array
 
 import pytest
+from msgspec import structs
 from tests.support.hf_families import CASES, random_sequences, save_model
 from tests.support.lora_files import PROJECTIONS, merged, random_sides, write_adapter
 from tests.support.real_engine import RealEngine
 
 from headrace.core.errors import BadRequestError, NotFoundError, OverloadedError
+from headrace.core.pooling import PoolingParams, PoolKind
 from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
+from headrace.engine.messages import AdapterOrder
 
 PROMPTS = random_sequences((27, 9, 1, 18))
 
@@ -149,3 +154,124 @@ def test_loading_and_unloading_while_others_run(tmp_path, plans):
         mixed = engine.engine.load_adapter("mixed", paths["mixed"])
         said = engine.run([ask("mixed", PROMPTS[0], mixed.digest, 5)])
         check(adapters.models["mixed"], PROMPTS[0], said["mixed", 0])
+
+
+def embed(name, prompt, adapter, kind=PoolKind.MEAN):
+    request = ask(name, prompt, adapter)
+    return structs.replace(request, pooling=PoolingParams(kind, normalize=False))
+
+
+def vectors(engine, requests):
+    """float32 of each request, and the books balance after."""
+    found = {}
+    events = [event for request in requests for event in engine.engine.add(request)]
+    while engine.engine.has_work():
+        events += engine.engine.step()
+    for event in events:
+        assert event.error is None, event.error
+        found[event.request_id] = array("f", event.vector)
+    return found
+
+
+def test_vectors_of_texts_are_those_of_merged_weights(served):
+    import torch
+
+    adapters, engine, digests = served
+    requests = [
+        embed(f"{i}-{name}", prompt, digest)
+        for i, prompt in enumerate(PROMPTS)
+        for name, digest in digests.items()
+    ]
+    found = vectors(engine, requests)
+    for i, prompt in enumerate(PROMPTS):
+        for name, model in adapters.models.items():
+            with torch.no_grad():
+                states = model.model(torch.tensor([list(map(int, prompt))])).last_hidden_state[0]
+            wanted = states.mean(0).tolist()
+            assert found[f"{i}-{name}"].tolist() == pytest.approx(wanted, abs=2e-3)
+        assert found[f"{i}-all"] != found[f"{i}-None"]
+    alone = vectors(engine, [embed("alone", PROMPTS[0], digests["all"])])
+    assert alone["alone"] == found["0-all"]
+    (end,) = engine.engine.add(embed("nobody", PROMPTS[0], "0" * 64))
+    assert (end.error_kind, end.vector) == ("NotFoundError", None)
+
+
+def answers(engine, *orders, is_held=False):
+    """What comes of orders, while steps go on; no sequence moves while the engine is held."""
+    for order in orders:
+        engine.engine.order_adapter(order)
+    found = {}
+    while len(found) < len(orders):
+        found |= {answer.job: answer for answer in engine.engine.take_adapter_answers()}
+        if is_held:
+            time.sleep(0.001)
+        else:
+            engine.step()
+    return [found[order.job] for order in orders]
+
+
+def order(job, name, path=None, **fields):
+    return AdapterOrder(job=job, name=name, path=None if path is None else str(path), **fields)
+
+
+@pytest.mark.parametrize("plans", [1, 3])
+def test_orders_while_requests_run(tmp_path, plans):
+    adapters = Adapters("llama", tmp_path)
+    (tmp_path / "empty").mkdir()
+    with RealEngine(
+        adapters.path,
+        kv_dtype="f32",
+        lora_root=str(tmp_path),
+        max_loras=1,
+        max_uncommitted_plans=plans,
+    ) as engine:
+        assert engine.built.info.adapters == ()
+        bad, good, own = answers(
+            engine,
+            order(1, "bad", tmp_path / "empty"),
+            order(2, "a", tmp_path / "all"),
+            order(3, "base", tmp_path / "all"),
+        )
+        assert (bad.error_kind, bad.param, bad.adapters) == ("BadRequestError", "lora_path", None)
+        assert own.error == "'base' is the model's own name."
+        (info,) = good.adapters
+        engine.add(ask("running", PROMPTS[0], info.digest, 30))
+        engine.add(embed("text", PROMPTS[0], info.digest))
+        engine.step()
+        # The one place is used by what runs: a name cannot be given other content now.
+        full, twice = answers(
+            engine,
+            order(4, "a", tmp_path / "some", in_place=True),
+            order(5, "a", tmp_path / "some"),
+            is_held=True,
+        )
+        assert (full.error_kind, twice.error_kind) == ("OverloadedError", "BadRequestError")
+        (gone,) = answers(engine, order(6, "a"), is_held=True)
+        assert gone.adapters == ()
+        said = engine.finish()["running", 0]
+        assert len(said.token_ids) == 30
+        check(adapters.models["all"], PROMPTS[0], said)
+        loaded, replaced, same = answers(
+            engine,
+            order(7, "a", tmp_path / "all"),
+            order(8, "a", tmp_path / "some", in_place=True),
+            order(9, "a", tmp_path / "some", in_place=True),
+        )
+        assert loaded.adapters[0].digest == info.digest != replaced.adapters[0].digest
+        assert same.adapters == replaced.adapters
+        said = engine.run([ask("new", PROMPTS[1], replaced.adapters[0].digest)])["new", 0]
+        check(adapters.models["some"], PROMPTS[1], said)
+        (missing,) = answers(engine, order(10, "nobody"))
+        assert missing.error_kind == "NotFoundError"
+        names = [order(20 + i, f"n{i}", tmp_path / "some") for i in range(16)]
+        kinds = [answer.error_kind for answer in answers(engine, *names)]
+        assert kinds == [""] * 15 + ["OverloadedError"]
+        engine.engine.order_adapter(order(40, "late", tmp_path / "all"))  # closed while it is read
+
+
+def test_without_a_root_there_is_no_place(tmp_path):
+    adapters = Adapters("llama", tmp_path)
+    with RealEngine(adapters.path, kv_dtype="f32") as engine:
+        (answer,) = answers(engine, order(1, "a", tmp_path / "all"))
+        assert answer.error_kind == "BadRequestError"
+        assert "--lora-root" in answer.error

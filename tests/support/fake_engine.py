@@ -21,11 +21,12 @@ from headrace.config.engine import EngineConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import ModelLoadError
 from headrace.core.events import FinishReason, RequestTimes, TokenEvent, TokenLogprobs
-from headrace.core.model_info import ModelInfo, Task
+from headrace.core.model_info import AdapterInfo, ModelInfo, Task
 from headrace.core.request import Request, TokenSegment
 from headrace.core.stats import EngineStats, StepStats
 from headrace.engine.executor.thinking import ThinkingState
 from headrace.engine.memory.events import BlockRemoved, BlockStored
+from headrace.engine.messages import AdapterAnswer, AdapterOrder
 
 VOCAB_SIZE = 512
 EOS_ID = 257
@@ -68,7 +69,8 @@ class _Sequence:
 def token_at(request: Request, index: int, position: int) -> int:
     """Token of a sequence at an absolute output position: a printable byte, by seed and prompt."""
     prompt = [i for s in request.prompt if isinstance(s, TokenSegment) for i in s.token_ids]
-    return 97 + (sum(prompt) + request.params.seed + index + position) % 26
+    adapter = sum((request.adapter or "").encode())
+    return 97 + (sum(prompt) + request.params.seed + index + position + adapter) % 26
 
 
 def _prompt_logprobs(request: Request) -> tuple[TokenLogprobs, ...]:
@@ -104,11 +106,22 @@ class FakeEngine:
         self._running: list[_Sequence] = []
         self._stats = EngineStats(blocks_total=1000, blocks_free=1000, block_size=16)
         self._kv_events: list[object] = []
+        self._adapters: dict[str, AdapterInfo] = {}
+        self._answers: list[AdapterAnswer] = []
 
     def add(self, request: Request) -> list[TokenEvent]:
         if self._has(request, POISON_ADD):
             raise ValueError("poisoned")
         now = self._clock.monotonic()
+        if request.adapter not in (None, *(a.digest for a in self._adapters.values())):
+            kind = "NotFoundError"
+            reason = "The adapter is not loaded."
+            return [
+                TokenEvent(
+                    request.request_id, i, finish=FinishReason.ERROR, error=reason, error_kind=kind
+                )
+                for i in range(request.n)
+            ]
         for index in range(request.n):
             self._waiting.append(_Sequence(request, index, now, list(request.prior_output_ids)))
         return []
@@ -167,6 +180,35 @@ class FakeEngine:
     def take_kv_events(self) -> list[object]:
         events, self._kv_events = self._kv_events, []
         return events
+
+    def order_adapter(self, order: AdapterOrder) -> None:
+        """Directories are adapters, known by their names; `die` ends the engine."""
+        error = kind = None
+        if order.path is None and self._adapters.pop(order.name, None) is None:
+            error, kind = f"No adapter is named '{order.name}'.", "NotFoundError"
+        if order.path is not None and Path(order.path).name == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if order.path is not None and order.name in self._adapters and not order.in_place:
+            error, kind = f"An adapter named '{order.name}' is loaded already.", "BadRequestError"
+        elif order.path is not None and not Path(order.path).is_dir():
+            error, kind = f"{order.path} is no LoRA adapter.", "BadRequestError"
+        elif order.path is not None:
+            digest = Path(order.path).name
+            self._adapters[order.name] = AdapterInfo(order.name, order.path, digest)
+        loaded = tuple(self._adapters.values())
+        self._answers.append(
+            AdapterAnswer(
+                job=order.job,
+                adapters=None if error else loaded,
+                error=error,
+                error_kind=kind or "",
+                param="lora_path" if kind == "BadRequestError" else None,
+            )
+        )
+
+    def take_adapter_answers(self) -> list[AdapterAnswer]:
+        answers, self._answers = self._answers, []
+        return answers
 
     def stats(self) -> EngineStats:
         tokens = sum(s.request.num_prompt_tokens for s in self._waiting)

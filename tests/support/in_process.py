@@ -1,25 +1,29 @@
 """The whole HTTP application over a fake engine, in this process and without sockets."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
-from msgspec import convert
+from msgspec import convert, structs
 from tests.support.fake_engine import FakeEngine, FakeOptions, fake_info
 from tests.support.fake_server import write_byte_tokenizer
 
 from headrace.config.engine import EngineConfig
 from headrace.config.server import ServerConfig
+from headrace.core import errors
 from headrace.core.clock import SystemClock
 from headrace.core.events import FinishReason
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request
 from headrace.core.stats import ReplicaState
+from headrace.engine.messages import AdapterOrder
 from headrace.engine.stream import EventStream
 from headrace.observe.metrics import Metrics
 from headrace.preprocess.load import load_text
 from headrace.server.app import build_app
+from headrace.server.lora_root import LoraRoot
 from headrace.server.replica import Replica, ServedModel
 
 
@@ -33,6 +37,7 @@ class InProcessClient:
         self.is_held = False
         """No steps are made."""
         self._engine = engine
+        self.on_adapters: Callable[[ModelInfo], None] = lambda info: None
         self._streams: dict[str, EventStream] = {}
         self._pump: asyncio.Task[None] | None = None
 
@@ -40,7 +45,8 @@ class InProcessClient:
         stream = EventStream([(r.request_id, i) for r in requests for i in range(r.n)], self._drop)
         for request in requests:
             self._streams[request.request_id] = stream
-            self._engine.add(request)
+            for event in self._engine.add(request):
+                stream.push(event)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
         return stream
@@ -48,6 +54,20 @@ class InProcessClient:
     def cancel(self, request_id: str, index: int | None = None) -> None:
         for event in self._engine.cancel(request_id, index):
             self._streams[request_id].push(event)
+
+    async def load_adapter(self, name: str, path: str, *, in_place: bool = False) -> None:
+        await self._order(AdapterOrder(job=1, name=name, path=path, in_place=in_place))
+
+    async def unload_adapter(self, name: str) -> None:
+        await self._order(AdapterOrder(job=1, name=name))
+
+    async def _order(self, order: AdapterOrder) -> None:
+        self._engine.order_adapter(order)
+        (answer,) = self._engine.take_adapter_answers()
+        if answer.error is not None:
+            raise getattr(errors, answer.error_kind)(answer.error)
+        self.info = structs.replace(self.info, adapters=answer.adapters)
+        self.on_adapters(self.info)
 
     def finish_open(self, reason: FinishReason) -> None:
         for request_id, stream in tuple(self._streams.items()):
@@ -71,7 +91,14 @@ class InProcessClient:
 class InProcess:
     """An application and a client of it. An async context manager."""
 
-    def __init__(self, folder: Path, *, max_context: int = 2048, **server: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_context: int = 2048,
+        lora_root: str | None = None,
+        **server: Any,
+    ) -> None:
         config = convert(server, ServerConfig, dec_hook=lambda kind, value: kind(value))
         options = FakeOptions(tokenizer=str(write_byte_tokenizer(folder / "tokenizer")))
         engine_config = EngineConfig()
@@ -79,10 +106,18 @@ class InProcess:
         clock = SystemClock()
         self.replica = Replica(config, clock, Metrics())
         self.engine = InProcessClient(FakeEngine(options, clock), info)
-        model: Any = ServedModel(self.engine, self.replica.metrics, clock)  # type: ignore[arg-type]
+        root = None if lora_root is None else LoraRoot(lora_root)
+        client: Any = self.engine
+        self.model = model = ServedModel(client, self.replica.metrics, clock, lora_root=root)
         model.name_metrics(info, {})
         self.replica.models["fake"] = model
         self.replica.bind(model, load_text(options.tokenizer).preparer(info, config, clock))
+
+        def on_adapters(info: ModelInfo) -> None:
+            assert model.preparer is not None
+            model.preparer = model.preparer.with_adapters(info)
+
+        self.engine.on_adapters = on_adapters
         self.app = build_app(self.replica)
         self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app, raise_app_exceptions=False),

@@ -30,6 +30,26 @@ def random_sides(
     return found
 
 
+def tiny_sides(
+    *,
+    targets: Sequence[str] = ("self_attn.q_proj", "mlp.down_proj"),
+    rank: int = 4,
+    seed: int = 1,
+    num_layers: int = 2,
+) -> dict[str, Sides]:
+    """(A, B) for the model of `make_tiny_llama`, without torch."""
+    rng = np.random.default_rng(seed)
+    sizes = {"q_proj": (64, 64), "k_proj": (32, 64), "down_proj": (64, 128), "up_proj": (128, 64)}
+    found = {}
+    for layer in range(num_layers):
+        for target in targets:
+            num_outputs, num_inputs = sizes[target.rpartition(".")[2]]
+            down = rng.standard_normal((rank, num_inputs)) / num_inputs**0.5
+            up = rng.standard_normal((num_outputs, rank)) / rank**0.5
+            found[f"model.layers.{layer}.{target}"] = (_bf16(down), _bf16(up))
+    return found
+
+
 def write_adapter(
     path: Path, sides: Mapping[str, Sides], *, rank: int, alpha: float, **config: Any
 ) -> Path:

@@ -50,6 +50,7 @@ class RealEngine:
         kv_dtype: Literal["auto", "bf16", "f16", "int8", "f32"] = "auto",
         prefix_cache: bool = True,
         lora: tuple[str, ...] = (),
+        lora_root: str | None = None,
         max_loras: int = 8,
         **scheduler: Any,
     ) -> None:
@@ -59,6 +60,7 @@ class RealEngine:
                 quantize=quantize,
                 cache_packed=False,
                 lora=lora,
+                lora_root=lora_root,
                 max_loras=max_loras,
             ),
             memory=MemoryConfig(kv_memory=kv_memory, kv_dtype=kv_dtype, prefix_cache=prefix_cache),
@@ -69,6 +71,8 @@ class RealEngine:
         self.clock = FakeClock()
         self.built = build_engine(config, self.clock, lambda phase: None)
         self.engine = self.built.engine
+        self.vectors: dict[str, bytes] = {}
+        """Of texts."""
         self._said: dict[tuple[str, int], Said] = {}
 
     @property
@@ -130,6 +134,8 @@ class RealEngine:
         for event in events:
             assert event.error is None, event.error
             said = self._said[event.request_id, event.index]
+            if event.vector is not None:
+                self.vectors[event.request_id] = event.vector
             said.token_ids += event.token_ids
             said.logprobs += event.logprobs
             said.prompt_logprobs += event.prompt_logprobs

@@ -39,6 +39,9 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     """Give vectors of texts the length 1."""
     lora: tuple[str, ...] = ()
     """LoRA adapters to serve from the start: NAME=DIRECTORY, separated by commas; NAME is then a model's name."""
+    lora_root: str | None = None
+    """Directory below which adapters may be loaded while the server runs (/v1/load_lora_adapter); without one
+    they may not."""
     max_loras: Annotated[int, Meta(ge=1, le=256)] = 8
     """Adapters that may be loaded at once."""
     max_lora_rank: Annotated[int, Meta(ge=1, le=4096)] = 64

@@ -93,6 +93,8 @@ class PlanText(Struct, frozen=True, array_like=True):
 
     token_ids: list[int]
     pooling: PoolingParams
+    adapter_index: int = 0
+    """0 is the base model."""
 
 
 class StepPlan(Struct, frozen=True, kw_only=True):

@@ -4,8 +4,10 @@ An adapter is known by the digest of its content: two names of one content share
 unloaded takes no new requests; its place is free when the last request that uses it has ended.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+
+from msgspec import structs
 
 from headrace.config.engine import ModelConfig
 from headrace.core.errors import (
@@ -16,12 +18,15 @@ from headrace.core.errors import (
     OverloadedError,
 )
 from headrace.core.events import TokenEvent
-from headrace.core.model_info import AdapterInfo
+from headrace.core.model_info import AdapterInfo, ModelInfo
 from headrace.core.request import Request
 from headrace.kernels.ops import Backend
-from headrace.modeling.adapters.peft import read_adapter
+from headrace.modeling.adapters.peft import LoraAdapter, read_adapter
 from headrace.modeling.adapters.table import AdapterTable
 from headrace.modeling.spec import ModelSpec
+
+#: Names that there may be for each place: what is loaded twice takes no memory, but its names do.
+NAMES_PER_PLACE = 16
 
 
 class _Place:
@@ -38,7 +43,7 @@ class _Place:
 
 
 class AdapterShelf:
-    """Not thread-safe. `between` does what must not happen while a step runs."""
+    """Not thread-safe, but for `read`. `between` does what must not happen while a step runs."""
 
     def __init__(
         self,
@@ -47,53 +52,86 @@ class AdapterShelf:
         between: Callable[[Callable[[], None]], None],
         *,
         max_rank: int,
+        reserved: Collection[str] = (),
     ) -> None:
+        """`reserved` are names that no adapter may have: the model's own."""
         self._table = table
         self._spec = spec
         self._between = between
         self._max_rank = max_rank
+        self._reserved = frozenset(reserved)
         self._places: dict[str, _Place] = {}
         """By digest."""
-        self._digests: dict[str, str] = {}
+        self._loaded: dict[str, AdapterInfo] = {}
         """By name."""
         self._users: dict[str, tuple[str, int]] = {}
         """By request: the digest, and outputs that have not ended."""
         self._unloaded: list[str] = []
         self._free = list(range(table.capacity, 0, -1))
 
-    def load(self, name: str, path: str) -> AdapterInfo:
-        """Read an adapter and put it in a place. Raises BadRequestError or OverloadedError."""
-        if name in self._digests:
-            raise BadRequestError(f"An adapter named '{name}' is loaded.", param="lora_name")
+    @property
+    def loaded(self) -> tuple[AdapterInfo, ...]:
+        """All that new requests may use."""
+        return tuple(self._loaded.values())
+
+    def described(self, info: ModelInfo) -> ModelInfo:
+        """The same model with these adapters."""
+        return structs.replace(info, adapters=self.loaded)
+
+    def read(self, path: str) -> LoraAdapter:
+        """An adapter's files; changes nothing, on any thread. Raises BadRequestError."""
         try:
-            adapter = read_adapter(Path(path), self._spec, max_rank=self._max_rank)
+            return read_adapter(Path(path), self._spec, max_rank=self._max_rank)
         except ConfigError as error:
             raise BadRequestError(str(error), param="lora_path") from None
-        place = self._places.get(adapter.digest)
-        if place is None:
-            if not self._free:
+
+    def check_name(self, name: str, *, in_place: bool) -> None:
+        """Whether an adapter may be loaded under this name now. Raises BadRequestError or OverloadedError."""
+        if name in self._reserved:
+            raise BadRequestError(f"'{name}' is the model's own name.", param="lora_name")
+        if name in self._loaded and not in_place:
+            raise BadRequestError(
+                f"An adapter named '{name}' is loaded already; 'load_inplace' would replace it.",
+                param="lora_name",
+            )
+        limit = self._table.capacity * NAMES_PER_PLACE
+        if name not in self._loaded and len(self._loaded) >= limit:
+            raise OverloadedError(f"Adapters have {limit} names already: unload one.")
+
+    def load(self, name: str, path: str, *, in_place: bool = False) -> AdapterInfo:
+        """Read an adapter and put it in a place. Raises BadRequestError or OverloadedError."""
+        self.check_name(name, in_place=in_place)
+        return self.put(name, path, self.read(path), in_place=in_place)
+
+    def put(
+        self, name: str, path: str, adapter: LoraAdapter, *, in_place: bool = False
+    ) -> AdapterInfo:
+        """Serve what was read under this name; requests that run go on with what they began with.
+
+        Raises BadRequestError or OverloadedError, and then nothing has changed.
+        """
+        self.check_name(name, in_place=in_place)
+        digest, before = adapter.digest, self._loaded.get(name)
+        if before is None or before.digest != digest:
+            if digest not in self._places and not self._has_room(before):
                 raise OverloadedError(
-                    f"All {self._table.capacity} places for adapters are taken (--max-loras): unload one."
+                    f"All {self._table.capacity} places for adapters are taken (--max-loras), also by those "
+                    "that running requests still use: unload one, or wait."
                 )
-            place = self._places[adapter.digest] = _Place(self._free.pop())
-            index, entries = place.index, adapter.entries
-            self._between(lambda: self._table.put(index, entries))
-        place.names.add(name)
-        self._digests[name] = adapter.digest
-        return AdapterInfo(name, path, adapter.digest)
+            if before is not None:
+                self._leave(before)
+            self._place_for(adapter).names.add(name)
+        info = self._loaded[name] = AdapterInfo(name, path, digest)
+        return info
 
     def unload(self, name: str) -> None:
         """Forget the name now, and the adapter when nobody uses it. Raises NotFoundError."""
-        digest = self._digests.pop(name, None)
-        if digest is None:
+        info = self._loaded.pop(name, None)
+        if info is None:
             raise NotFoundError(f"No adapter is named '{name}'.")
-        place = self._places[digest]
-        place.names.discard(name)
-        if place.names:
-            self._unloaded.append(name)
-        else:
-            place.leaving.append(name)
-            self._free_place(digest)
+        place = self._places[info.digest]
+        (place.leaving if place.names == {name} else self._unloaded).append(name)
+        self._leave(info)
 
     def take_unloaded(self) -> list[str]:
         """Names that are unloaded for good, since the last call."""
@@ -110,7 +148,8 @@ class AdapterShelf:
         place = self._places.get(request.adapter) if request.adapter is not None else None
         if place is not None and request.adapter is not None and place.names:
             place.num_users += 1
-            self._users[request.request_id] = (request.adapter, request.n)
+            num_outputs = request.n if request.pooling is None else 1
+            self._users[request.request_id] = (request.adapter, num_outputs)
 
     def watch(self, events: Iterable[TokenEvent]) -> None:
         """See which requests end with these events."""
@@ -126,6 +165,25 @@ class AdapterShelf:
             self._places[digest].num_users -= 1
             self._free_place(digest)
 
+    def _has_room(self, replaced: AdapterInfo | None) -> bool:
+        """A place is free, or will be when nothing has the name of `replaced` any more."""
+        if self._free or replaced is None:
+            return bool(self._free)
+        place = self._places[replaced.digest]
+        return place.names == {replaced.name} and not place.num_users
+
+    def _place_for(self, adapter: LoraAdapter) -> _Place:
+        place = self._places.get(adapter.digest)
+        if place is None:
+            place = self._places[adapter.digest] = _Place(self._free.pop())
+            index, entries = place.index, adapter.entries
+            self._between(lambda: self._table.put(index, entries))
+        return place
+
+    def _leave(self, info: AdapterInfo) -> None:
+        self._places[info.digest].names.discard(info.name)
+        self._free_place(info.digest)
+
     def _free_place(self, digest: str) -> None:
         place = self._places[digest]
         if place.names or place.num_users:
@@ -138,24 +196,33 @@ class AdapterShelf:
 
 def adapter_table(config: ModelConfig, spec: ModelSpec, backend: Backend) -> AdapterTable | None:
     """None where nobody can load an adapter: the recorded model then has no place for any."""
-    if not config.lora:
+    if not config.lora and config.lora_root is None:
         return None
     if spec.encoder is not None:
-        raise ConfigError("An encoder takes no LoRA adapters: --lora is for decoders.")
+        raise ConfigError(
+            "An encoder takes no LoRA adapters: --lora and --lora-root are for decoders."
+        )
     return AdapterTable(backend, config.max_loras)
 
 
-def load_at_start(config: ModelConfig, shelf: AdapterShelf | None) -> tuple[AdapterInfo, ...]:
-    """Those of `--lora`. Raises ConfigError."""
-    if shelf is None:
-        return ()
-    loaded: list[AdapterInfo] = []
+def adapter_shelf(
+    config: ModelConfig,
+    spec: ModelSpec,
+    table: AdapterTable | None,
+    between: Callable[[Callable[[], None]], None],
+    *,
+    reserved: Collection[str],
+) -> AdapterShelf | None:
+    """Where there is a table, with the adapters of `--lora`. Raises ConfigError."""
+    if table is None:
+        return None
+    shelf = AdapterShelf(table, spec, between, max_rank=config.max_lora_rank, reserved=reserved)
     for entry in config.lora:
         name, separator, path = entry.partition("=")
         if not (name and separator and path):
             raise ConfigError(f"--lora takes NAME=DIRECTORY, not '{entry}'.")
         try:
-            loaded.append(shelf.load(name, path))
+            shelf.load(name, path)
         except HeadraceError as error:
             raise ConfigError(str(error)) from error
-    return tuple(loaded)
+    return shelf

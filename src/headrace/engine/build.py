@@ -15,7 +15,7 @@ from headrace.core.clock import Clock
 from headrace.core.errors import ConfigError, ModelLoadError
 from headrace.core.model_info import ModelInfo, Task
 from headrace.core.pooling import PoolKind
-from headrace.engine.adapters import AdapterShelf, adapter_table, load_at_start
+from headrace.engine.adapters import adapter_shelf, adapter_table
 from headrace.engine.engine import Engine, Executor
 from headrace.engine.executor.executor import (
     ExecutorParts,
@@ -100,19 +100,19 @@ def build_engine(
     table = adapter_table(config.model, spec, backend)
     executor = _executor(config, spec, model, backend, clock, sizing, compiler, table)
     pooling = _pooling(config.model, model)
-    shelf = None
     if table is not None:
         phases.begin("adapters")
-        shelf = AdapterShelf(table, spec, executor.call, max_rank=config.model.max_lora_rank)
-    adapters = load_at_start(config.model, shelf)
+    names = served_names(config.model, model.checkpoint.path)
+    shelf = adapter_shelf(config.model, spec, table, executor.call, reserved=names)
     phases.end()
+    place_of = no_adapters if shelf is None else shelf.index_of
     ledger = _ledger(config, spec, model, sizing, record_events=record_kv_events)
     scheduler = Scheduler(
         config.scheduler,
         ledger,
         max_context=sizing.max_context,
         max_scored=_max_scored(spec),
-        adapters=no_adapters if shelf is None else shelf.index_of,
+        adapters=place_of,
     )
     engine = Engine(
         scheduler,
@@ -124,12 +124,13 @@ def build_engine(
             text_bounds(config.scheduler, sizing.max_context),
             scheduler.totals,
             aging=config.scheduler.priority_aging,
+            adapters=place_of,
         ),
         makes_text=spec.encoder is None,
         adapters=shelf,
     )
-    info = _info(config, model, backend, sizing, phases.seconds)
-    return BuiltEngine(engine, structs.replace(info, pooling=pooling, adapters=adapters))
+    info = structs.replace(_info(config, model, backend, sizing, phases.seconds), pooling=pooling)
+    return BuiltEngine(engine, info if shelf is None else shelf.described(info))
 
 
 def served_names(config: ModelConfig, path: Path) -> tuple[str, ...]:
@@ -245,6 +246,7 @@ def _executor(
         backend,
         max_tokens=max(bounds.max_tokens, bounds.max_text_tokens),
         max_texts=bounds.max_texts,
+        adapters=table,
     )
     if spec.encoder is not None:
         return _overlapped(TextExecutor(pooler, clock), scheduler)

@@ -15,12 +15,14 @@ from headrace.core.events import FinishReason
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, ReplicaState
+from headrace.engine.adapter_orders import AdapterOrders
 from headrace.engine.async_channel import AsyncChannel
 from headrace.engine.channel import ChannelError
 from headrace.engine.dues import Dues
 from headrace.engine.failure import account, cause, start_error
 from headrace.engine.launch import EngineProcess
 from headrace.engine.messages import (
+    AdapterAnswer,
     Cancel,
     Codec,
     Drain,
@@ -62,6 +64,7 @@ class EngineClient:
         on_update: Callable[[Update], None] = lambda _: None,
         on_progress: Callable[[Progress], None] = lambda _: None,
         on_ready: Callable[[ModelInfo], None] = lambda _: None,
+        on_adapters: Callable[[ModelInfo], None] = lambda _: None,
         restart_delays: tuple[float, float] = RESTART_DELAYS,
     ) -> None:
         self._launcher = launcher
@@ -70,6 +73,7 @@ class EngineClient:
         self.on_update = on_update
         self._on_progress = on_progress
         self._on_ready = on_ready
+        self._on_adapters = on_adapters
         self._restart_delays = restart_delays
         self._codec = Codec()
         self._streams: dict[str, EventStream] = {}
@@ -80,6 +84,9 @@ class EngineClient:
         self._failed: Failed | None = None
         self._phase = "start"
         self._dues = Dues(clock, watchdog_timeout)
+        self._adapters = AdapterOrders(self._send)
+        self._loaded: ModelInfo | None = None
+        """Of an engine that loads its predecessor's adapters before it counts as ready."""
         self._is_ready = False
         self._ready_since: float | None = None
         self._said = ReplicaState.READY
@@ -132,8 +139,7 @@ class EngineClient:
 
         Raises UnavailableError while there is no engine, and then none was taken.
         """
-        if self.state is not ReplicaState.READY:
-            raise UnavailableError(self.unready_reason or "The engine is not ready.")
+        self._check_ready()
         keys = [(r.request_id, index) for r in requests for index in range(r.n)]
         stream = EventStream(keys, self._cancel_sequence)
         try:
@@ -156,6 +162,16 @@ class EngineClient:
         for request_id, stream in tuple(self._streams.items()):
             stream.finish_all(reason)
             self._cancel_sequence(request_id, None)
+
+    async def load_adapter(self, name: str, path: str, *, in_place: bool = False) -> None:
+        """Serve a LoRA adapter, also after a restart; `info` has it then. Raises HeadraceError."""
+        self._check_ready()
+        await self._adapters.load(name, path, in_place=in_place)
+
+    async def unload_adapter(self, name: str) -> None:
+        """Take no new requests for an adapter; those that run go on. Raises HeadraceError."""
+        self._check_ready()
+        await self._adapters.unload(name)
 
     def drain(self) -> None:
         """Have the engine take no new requests; those that run go on."""
@@ -232,7 +248,7 @@ class EngineClient:
             self._failed = Failed(phase="start", kind=type(error).__name__, message=str(error))
             return None
         await self._live(self._process)
-        self._is_ready = False
+        self._is_ready, self._loaded = False, None
         self._fail_streams("The engine process ended while this request ran.")
         return await self._end_process(0.0)
 
@@ -287,16 +303,36 @@ class EngineClient:
             if isinstance(message, Update):
                 self._take(message)
             elif isinstance(message, Ready):
-                self._become_ready(message.info)
+                self._loaded = message.info
+                self._phase = "adapters"
+                self._adapters.fail("The engine was loaded anew.")
+                self._adapters.restore(message.info.adapters, self._become_ready)
             elif isinstance(message, State):
                 self._said = message.state
+                if message.state is ReplicaState.PARKED:
+                    self._adapters.fail("The engine was parked.")
+            elif isinstance(message, AdapterAnswer):
+                self._take_answer(message)
             elif isinstance(message, Progress):
                 self._phase = message.phase
                 self._on_progress(message)
             else:
                 self._failed = message
 
-    def _become_ready(self, info: ModelInfo) -> None:
+    def _take_answer(self, answer: AdapterAnswer) -> None:
+        if answer.adapters is not None:
+            changes = {"adapters": answer.adapters}
+            if self._loaded is not None:
+                self._loaded = msgspec.structs.replace(self._loaded, **changes)
+            elif self.info is not None:
+                self.info = msgspec.structs.replace(self.info, **changes)
+                self._on_adapters(self.info)
+        self._adapters.take(answer)
+
+    def _become_ready(self) -> None:
+        info, self._loaded = self._loaded, None
+        if info is None:
+            return
         self.info = info
         self.stats = EngineStats(blocks_total=info.num_blocks, blocks_free=info.num_blocks)
         self._is_ready = True
@@ -338,6 +374,10 @@ class EngineClient:
         if index is None or not stream.has_open(request_id):
             del self._streams[request_id]
 
+    def _check_ready(self) -> None:
+        if self.state is not ReplicaState.READY:
+            raise UnavailableError(self.unready_reason or "The engine is not ready.")
+
     def _send(self, message: ToEngine) -> None:
         if self._channel is None:
             return
@@ -354,6 +394,7 @@ class EngineClient:
 
     def _fail_streams(self, reason: str, kind: str = "EngineDeadError") -> None:
         self._dues.clear()
+        self._adapters.fail(reason)
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.fail(reason, kind)

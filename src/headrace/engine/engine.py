@@ -16,10 +16,12 @@ from headrace.core.model_info import AdapterInfo
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
 from headrace.core.step import OutputKind, StepPlan, StepResult
+from headrace.engine.adapter_jobs import AdapterJobs
 from headrace.engine.adapters import AdapterShelf
 from headrace.engine.failure import ExecutorBrokenError
 from headrace.engine.grammar_gate import GrammarGate
 from headrace.engine.memory.events import KVEvent
+from headrace.engine.messages import AdapterAnswer, AdapterOrder
 from headrace.engine.scheduler.scheduler import Scheduler
 from headrace.engine.scheduler.texts import TextBounds, TextLane
 
@@ -93,18 +95,19 @@ class Engine:
         self._makes_text = makes_text
         self._is_texts_turn = True
         self._adapters = adapters
+        self._adapter_jobs = AdapterJobs(adapters)
         self.last_step: StepStats | None = None
 
     def add(self, request: Request) -> list[TokenEvent]:
         """Take a request in. Returns its final events at once when it cannot ever run."""
         now = self._clock.monotonic()
-        if request.pooling is not None:
-            return self._texts.add(request, now)
-        if not self._makes_text:
+        if not self._makes_text and request.pooling is None:
             error = BadRequestError("This model makes no text; it makes vectors of texts.")
             return _ends(request, FinishReason.ERROR, error)
         if self._adapters is not None:
             self._adapters.enter(request)
+        if request.pooling is not None:
+            return self._told(self._texts.add(request, now))
         if self._gate is not None and not self._gate.enter(request, now):
             return []
         return self._told(self._scheduler.add(request, now))
@@ -112,7 +115,7 @@ class Engine:
     def cancel(self, request_id: str, index: int | None = None) -> list[TokenEvent]:
         """End a request, or one of its sequences; its blocks are free before the next step."""
         if self._texts.knows(request_id):
-            return self._texts.cancel(request_id)
+            return self._told(self._texts.cancel(request_id))
         if self._gate and self._gate.cancel(request_id, index):
             return []  # its end comes with the next step
         return self._told(self._scheduler.cancel(request_id, index, self._clock.monotonic()))
@@ -124,6 +127,7 @@ class Engine:
             or self._scheduler.has_work()
             or bool(self._gate)
             or self._texts.is_waiting
+            or self._adapter_jobs.is_reading
         )
 
     @property
@@ -133,7 +137,8 @@ class Engine:
 
     def wake_at(self) -> float | None:
         """While `step` does nothing on purpose: when it will, if nothing arrives. None: ask again soon."""
-        if self._uncommitted or self._gate or self._texts.is_waiting:
+        waits = self._uncommitted or self._gate or self._texts.is_waiting
+        if waits or self._adapter_jobs.is_reading:
             return None
         return self._scheduler.wake_at()
 
@@ -196,9 +201,17 @@ class Engine:
         stats = self._scheduler.stats(now)
         return replace(stats, **self._texts.add_to(stats, now)) if self._texts.has_work else stats
 
-    def load_adapter(self, name: str, path: str) -> AdapterInfo:
+    def order_adapter(self, order: AdapterOrder) -> None:
+        """Load or unload a LoRA adapter while steps go on; the answer comes in `take_adapter_answers`."""
+        self._adapter_jobs.order(order)
+
+    def take_adapter_answers(self) -> list[AdapterAnswer]:
+        """What became of orders since the last call; adapters that were read are served from now on."""
+        return self._adapter_jobs.take()
+
+    def load_adapter(self, name: str, path: str, *, in_place: bool = False) -> AdapterInfo:
         """Serve a LoRA adapter; steps stand still while it is read. Raises HeadraceError."""
-        return self._shelf().load(name, path)
+        return self._shelf().load(name, path, in_place=in_place)
 
     def unload_adapter(self, name: str) -> None:
         """Take no new requests for an adapter, and forget it when the last has ended. Raises HeadraceError."""
@@ -210,11 +223,12 @@ class Engine:
 
     def _shelf(self) -> AdapterShelf:
         if self._adapters is None:
-            raise BadRequestError("This engine serves no adapters: start it with --lora.")
+            raise BadRequestError("This engine has no place for adapters: see --lora-root.")
         return self._adapters
 
     def close(self) -> None:
         """Give back what the executor holds."""
+        self._adapter_jobs.close()
         if self._gate is not None:
             self._gate.close()
         self._executor.close()

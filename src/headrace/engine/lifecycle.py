@@ -13,6 +13,7 @@ from headrace.config.engine import EngineConfig
 from headrace.core.events import TokenEvent
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, ReplicaState, StepStats
+from headrace.engine.messages import AdapterAnswer, AdapterOrder
 
 #: Makes an engine; None: of the configuration that was served last.
 Build = Callable[[EngineConfig | None], "EngineLike"]
@@ -31,6 +32,8 @@ class EngineLike(Protocol):
     def fail_all(self, reason: str) -> list[TokenEvent]: ...
     def check_integrity(self) -> list[str]: ...
     def take_kv_events(self) -> Sequence[object]: ...
+    def order_adapter(self, order: AdapterOrder) -> None: ...
+    def take_adapter_answers(self) -> Sequence[AdapterAnswer]: ...
     def stats(self) -> EngineStats: ...
     def close(self) -> None: ...
 
@@ -97,6 +100,12 @@ class _NoEngine:
         return []
 
     def take_kv_events(self) -> Sequence[object]:
+        return ()
+
+    def order_adapter(self, order: AdapterOrder) -> None:
+        pass  # as for requests
+
+    def take_adapter_answers(self) -> Sequence[AdapterAnswer]:
         return ()
 
     def stats(self) -> EngineStats:

@@ -16,6 +16,8 @@ from headrace.engine.channel import BlockingChannel, ChannelError
 from headrace.engine.failure import ExecutorBrokenError, sentence
 from headrace.engine.lifecycle import EngineLike, Lifecycle
 from headrace.engine.messages import (
+    AdapterAnswer,
+    AdapterOrder,
     Cancel,
     Codec,
     Configure,
@@ -126,6 +128,8 @@ class EngineLoop:
                 if is_busy:
                     self._rest()
                 is_urgent, is_busy, wait = is_busy, False, None
+            for answer in self._engine.take_adapter_answers():
+                self._tell_all(answer)
             self._emit(is_busy=is_busy, is_urgent=is_urgent)
 
     def _advance(self) -> tuple[float, bool]:
@@ -184,7 +188,11 @@ class EngineLoop:
             # Only the server that sent a request may end it.
             if message.request_id in peer.request_ids:
                 self._route(self._engine.cancel(message.request_id, message.index))
-        elif peer is self._parent and not isinstance(message, Configure):
+        elif peer is not self._parent or isinstance(message, Configure):
+            return  # nobody else gives orders
+        elif isinstance(message, AdapterOrder):
+            self._order_adapter(message)
+        else:
             self._obey(message)
 
     def _obey(self, message: Drain | Park | Load | Stop) -> None:
@@ -202,8 +210,14 @@ class EngineLoop:
                 self._failed_steps = self._integrity_failures = 0
             else:
                 self._life.park()
-        for peer in tuple(self._peers):
-            self._send(peer, State(self._life.state))
+        self._tell_all(State(self._life.state))
+
+    def _order_adapter(self, order: AdapterOrder) -> None:
+        if self._life.refusal is None:
+            self._engine.order_adapter(order)
+            return
+        kind = "UnavailableError"
+        self._tell_all(AdapterAnswer(job=order.job, error=self._life.refusal, error_kind=kind))
 
     def _refuse(self, peer: _Peer, payload: bytes, why: str) -> None:
         log.error("A message does not decode: %s", why)
@@ -320,7 +334,11 @@ class EngineLoop:
         total = stats.integrity_failures + self._integrity_failures
         return msgspec.structs.replace(stats, integrity_failures=total)
 
-    def _send(self, peer: _Peer, message: Update | State) -> None:
+    def _tell_all(self, message: State | AdapterAnswer) -> None:
+        for peer in tuple(self._peers):
+            self._send(peer, message)
+
+    def _send(self, peer: _Peer, message: Update | State | AdapterAnswer) -> None:
         try:
             peer.channel.send(self._codec.encode(message))
         except ChannelError as error:

@@ -1,7 +1,7 @@
 """What crosses the boundary between a server and its engine process: msgpack, never pickle.
 
-server → engine    Configure (first, once)   Submit   Cancel   Drain   Park   Load   Stop
-engine → server    Progress (while it loads)   Ready or Failed   State   Update (every step)
+server → engine    Configure (first, once)   Submit   Cancel   AdapterOrder   Drain   Park   Load   Stop
+engine → server    Progress (while it loads)   Ready or Failed   State   AdapterAnswer   Update (every step)
 """
 
 import msgspec
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from headrace.config.engine import EngineConfig
 from headrace.core.events import TokenEvent
-from headrace.core.model_info import ModelInfo
+from headrace.core.model_info import AdapterInfo, ModelInfo
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, ReplicaState, StepStats
 
@@ -50,6 +50,18 @@ class Cancel(Struct, frozen=True, tag="cancel"):
 
     request_id: str
     index: int | None = None
+
+
+class AdapterOrder(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="adapter"):
+    """Load a LoRA adapter, or unload one; each is answered with an AdapterAnswer."""
+
+    job: int
+    """Given back with the answer."""
+    name: str
+    path: str | None = None
+    """Its directory; None: unload it."""
+    in_place: bool = False
+    """It may take the place of one of the same name."""
 
 
 class Drain(Struct, frozen=True, tag="drain"):
@@ -108,6 +120,19 @@ class State(Struct, frozen=True, tag="state"):
     state: ReplicaState
 
 
+class AdapterAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="adapters"):
+    """What became of an AdapterOrder, to every server."""
+
+    job: int
+    adapters: tuple[AdapterInfo, ...] | None = None
+    """All that new requests may use from now on; None where nothing has changed."""
+    error: str | None = None
+    error_kind: str = ""
+    """Class name of the exception."""
+    param: str | None = None
+    """The field that is wrong."""
+
+
 class Update(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"):
     """All that one step made for one server: one message, so that a busy engine wakes it once a step."""
 
@@ -118,8 +143,8 @@ class Update(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"
     """All steps since the last message that carried any."""
 
 
-ToEngine = Configure | Submit | Cancel | Drain | Park | Load | Stop
-ToServer = Progress | Ready | Failed | State | Update
+ToEngine = Configure | Submit | Cancel | AdapterOrder | Drain | Park | Load | Stop
+ToServer = Progress | Ready | Failed | State | AdapterAnswer | Update
 
 
 class Codec:

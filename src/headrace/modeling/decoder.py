@@ -93,7 +93,7 @@ class Decoder:
     ) -> RecordedStates:
         """Record one step over whole texts, whose keys are not kept (`states.py`). Of all layers only."""
         check_states_layout(self.spec, kv_cache.layout)
-        loader = _DecoderParts(backend, self.spec, self._parameters)
+        loader = _DecoderParts(backend, self.spec, self._parameters, self._adapters)
         recording = Recording(backend.recorder(limits, kv_cache), self.shard, self.collectives)
         residual = recording.scratch("residual", Rows.TOKENS, self.spec.hidden_size)
         recording.recorder.embed(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from headrace.core.errors import KernelError
 from headrace.kernels.ops import Backend, KVCache, Program
 from headrace.kernels.values import Buffer, DType, KVLayout, StepLimits
+from headrace.modeling.adapters.table import AdapterTable
 from headrace.modeling.spec import ModelSpec
 from headrace.modeling.weights.parameters import LoadedParameter
 
@@ -54,13 +55,15 @@ def record_states(
     backend: Backend,
     limits: StepLimits,
     kv_cache: KVCache,
+    adapters: AdapterTable | None = None,
 ) -> RecordedStates:
-    """Of a decoder or of an encoder."""
+    """Of a decoder or of an encoder, which has no adapters."""
     # Here, not at the top: most servers have use for one of them, if any.
     if spec.encoder is None:
         from headrace.modeling.decoder import Decoder
 
-        return Decoder(spec, parameters).record_states(backend, limits, kv_cache)
+        decoder = Decoder(spec, parameters, adapters=adapters)
+        return decoder.record_states(backend, limits, kv_cache)
     from headrace.modeling.encoder import Encoder
 
     return Encoder(spec, parameters).record(backend, limits, kv_cache)

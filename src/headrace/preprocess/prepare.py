@@ -4,6 +4,7 @@ Everything here is computation: no I/O, no waiting. It may run on any thread.
 """
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 from msgspec import Struct, structs
@@ -93,6 +94,17 @@ class Preparer:
         ends = tokenizer.facts.eos_token_ids
         self._eos_token_ids = tuple(sorted(n for n in ends if 0 <= n < info.vocab_size))
         self._num_ends = len(self._eos_token_ids)
+
+    def with_adapters(self, info: ModelInfo) -> "Preparer":
+        """The same for an engine that has other adapters now."""
+        made = copy(self)
+        made.info = info
+        made._adapters = {adapter.name: adapter.digest for adapter in info.adapters}
+        return made
+
+    def adapter_of(self, model: str | None) -> str | None:
+        """The digest of the adapter that goes by this name; None for the model's own names."""
+        return self._adapters.get(model or "")
 
     @property
     def template_source(self) -> str:
@@ -325,7 +337,7 @@ class Preparer:
             eos_token_ids=self._eos_token_ids,
             n=n,
             beams=beams,
-            adapter=self._adapters.get(fields.model or ""),
+            adapter=self.adapter_of(fields.model),
             priority=LAST_PRIORITY if arrival.is_background else fields.priority or 0,
             prior_output_ids=prior,
             cache_salt=resolve_salt(

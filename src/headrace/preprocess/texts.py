@@ -199,6 +199,7 @@ def _request(
         request_id=f"{arrival.request_id}-{place}",
         prompt=(TokenSegment(ids),),
         params=SamplingParams(),
+        adapter=preparer.adapter_of(wire.model),
         priority=LAST_PRIORITY if arrival.is_background else wire.priority or 0,
         pooling=pooling,
         arrival_time=arrival.time,

@@ -7,6 +7,7 @@ from headrace.server.dialects.errors import error_writer_of
 from headrace.server.replica import Replica
 from headrace.server.routes import (
     abort,
+    adapters,
     batches,
     chat,
     completions,
@@ -34,20 +35,14 @@ FORM_BYTES = 64 * 1024
 
 def build_routes(replica: Replica) -> list[Endpoint]:
     """Every route there is. Each needs a key, where there are keys, unless its operation says otherwise."""
+    count = text.input_tokens(replica)
     documents = docs.Documents(lambda: routes)
     routes = [
         Endpoint("POST", "/v1/chat/completions", chat.create(replica), chat.CREATE),
         Endpoint("POST", "/chat/completions", chat.create(replica), chat.CREATE),
         Endpoint("POST", "/v1/completions", completions.create(replica), completions.CREATE),
-        Endpoint(
-            "POST",
-            "/v1/chat/completions/input_tokens",
-            text.input_tokens(replica),
-            text.INPUT_TOKENS,
-        ),
-        Endpoint(
-            "POST", "/chat/completions/input_tokens", text.input_tokens(replica), text.INPUT_TOKENS
-        ),
+        Endpoint("POST", "/v1/chat/completions/input_tokens", count, text.INPUT_TOKENS),
+        Endpoint("POST", "/chat/completions/input_tokens", count, text.INPUT_TOKENS),
         Endpoint("POST", "/v1/responses", responses.create(replica), responses.CREATE),
         Endpoint("POST", "/v1/responses/input_tokens", responses.count(replica), responses.COUNT),
         *stored_responses.endpoints(replica),
@@ -78,6 +73,7 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint("GET", "/v1/batches", batches.list_batches(replica), batches.LIST),
         Endpoint("GET", "/v1/batches/{batch_id}", batches.one_batch(replica), batches.ONE),
         Endpoint("POST", "/v1/batches/{batch_id}/cancel", batches.cancel(replica), batches.CANCEL),
+        *adapters.endpoints(replica),
         Endpoint("GET", "/models", models.list_models(replica), models.LIST),
         Endpoint("GET", "/v1/models", models.list_models(replica), models.LIST),
         Endpoint("GET", "/v1/models/{name:path}", models.one_model(replica), models.ONE),

@@ -2,7 +2,8 @@
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -102,16 +103,23 @@ def answering(replica: Replica, answer: Answer) -> App:
     """The handler of a route that takes a JSON body and gives a JSON object."""
 
     async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-        is_peer = is_trusted_peer(scope, replica.config.trusted_peer_token)
-        check_media_type(scope)
-        with replica.bodies.reserve(scope) as reservation:
-            body = await read_body(receive, reservation)
-            if body is None:
+        async with receiving(replica, scope, receive) as call:
+            if call is None:
                 return
-            result = await answer(Call(replica, body, scope, is_peer))
+            result = await answer(call)
         await send_json(send, result)
 
     return respond
+
+
+@asynccontextmanager
+async def receiving(replica: Replica, scope: Scope, receive: Receive) -> AsyncIterator[Call | None]:
+    """A request with its body, which counts as buffered within; None when the client has left."""
+    is_peer = is_trusted_peer(scope, replica.config.trusted_peer_token)
+    check_media_type(scope)
+    with replica.bodies.reserve(scope) as reservation:
+        body = await read_body(receive, reservation)
+        yield None if body is None else Call(replica, body, scope, is_peer)
 
 
 def log_body(replica: Replica, body: bytes) -> None:

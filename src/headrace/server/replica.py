@@ -22,6 +22,7 @@ from headrace.preprocess.prepare import Preparer
 from headrace.preprocess.workers import Workers
 from headrace.server.admission import Admission
 from headrace.server.background import BackgroundResponses
+from headrace.server.lora_root import LoraRoot
 from headrace.server.open_requests import OpenRequests
 from headrace.server.response_store import ResponseStore
 from headrace.server.resume import ResumableStreams
@@ -37,8 +38,17 @@ log = logging.getLogger("headrace.server")
 class ServedModel:
     """One engine and what the HTTP process keeps for it."""
 
-    def __init__(self, client: EngineClient, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self,
+        client: EngineClient,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        lora_root: LoraRoot | None = None,
+    ) -> None:
+        """Adapters may be loaded from below `lora_root` while it is served; None: they may not."""
         self.client = client
+        self.lora_root = lora_root
         self._metrics = metrics
         self._clock = clock
         # Until the model's name is known, what is recorded goes to a book that nobody reads.

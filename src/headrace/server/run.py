@@ -14,6 +14,7 @@ from headrace.core.clock import Clock, SystemClock
 from headrace.engine.launch import LaunchSpec, launch
 from headrace.engine.messages import DEFAULT_BUILD, KVEventsConfig
 from headrace.observe.logs import set_up_logging
+from headrace.server.lora_root import LoraRoot
 from headrace.web.keys import KeyRing
 from headrace.web.port import bind, is_local
 from headrace.web.tls import tls_context
@@ -44,13 +45,15 @@ def _run(config: ServeConfig, build: str, environment: dict[str, str], clock: Cl
     set_up_logging(config.server.log_level, config.server.log_format, process="server")
     # What the operator can mend is said before a process is started.
     check_security(config.server, clock)
+    root = config.engine.model.lora_root
+    lora_root = None if root is None else LoraRoot(root)
     spec = launch_spec(config, build, environment)
     sock = bind(config.server.host, config.server.port)
     process = launch(spec, clock)
     # Imported only now: the engine has started, and the two processes load side by side.
     from headrace.server.serving import serve
 
-    return serve(config, spec, sock, process, clock)
+    return serve(config, spec, sock, process, clock, lora_root=lora_root)
 
 
 def check_security(server: ServerConfig, clock: Clock) -> None:

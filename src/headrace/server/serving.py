@@ -21,6 +21,7 @@ from headrace.engine.launch import EngineProcess, LaunchSpec, launch
 from headrace.engine.messages import Progress
 from headrace.observe.metrics import Metrics
 from headrace.server.app import build_app
+from headrace.server.lora_root import LoraRoot
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.sockets import socket_protocol
 from headrace.server.text import TextFront
@@ -42,25 +43,35 @@ def serve(
     sock: socket.socket,
     process: EngineProcess,
     clock: Clock,
+    *,
+    lora_root: LoraRoot | None = None,
 ) -> int:
     """Run the event loop until the server is told to end; the exit code."""
     import uvloop
 
     allow_open_files(config.server.max_connections + SPARE_FILES)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(Serving(config, spec, clock).run(sock, process))
+        serving = Serving(config, spec, clock, lora_root=lora_root)
+        return runner.run(serving.run(sock, process))
 
 
 class Serving:
     """One server process: HTTP on one side, the engine on the other."""
 
-    def __init__(self, config: ServeConfig, spec: LaunchSpec, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: ServeConfig,
+        spec: LaunchSpec,
+        clock: Clock,
+        *,
+        lora_root: LoraRoot | None = None,
+    ) -> None:
         self._config = config
         self._spec = spec
         self._clock = clock
         self._replica = Replica(config.server, clock, Metrics())
         self._text = TextFront(config, clock)
-        self._model = self._add_model()
+        self._model = self._add_model(lora_root)
         self._http = HttpServer(_uvicorn_config(self._replica))
         self._num_signals = 0
         self._drain: asyncio.Task[None] | None = None
@@ -86,15 +97,16 @@ class Serving:
 
     # -- start ------------------------------------------------------------------------------------
 
-    def _add_model(self) -> ServedModel:
+    def _add_model(self, lora_root: LoraRoot | None) -> ServedModel:
         client = EngineClient(
             lambda: launch(self._spec, self._clock),
             self._clock,
             watchdog_timeout=self._config.server.watchdog_timeout,
             on_progress=self._on_progress,
             on_ready=self._on_ready,
+            on_adapters=self._on_adapters,
         )
-        model = ServedModel(client, self._replica.metrics, self._clock)
+        model = ServedModel(client, self._replica.metrics, self._clock, lora_root=lora_root)
         client.on_update = model.on_update
         self._replica.models[self._spec.engine.model.model] = model
         return model
@@ -110,6 +122,11 @@ class Serving:
         if self._model.preparer is not None:
             self._model.restarted(info)
             self._replica.bind(self._model, self._text.preparer(info))
+
+    def _on_adapters(self, info: ModelInfo) -> None:
+        # Requests that are being prepared keep the names that they began with.
+        if self._model.preparer is not None:
+            self._model.preparer = self._model.preparer.with_adapters(info)
 
     async def _become_ready(self, sock: socket.socket) -> None:
         try:

@@ -84,6 +84,7 @@ def error_named(kind: str | None, message: str) -> HeadraceError:
         errors.EngineDeadError,
         errors.GrammarError,
         errors.InternalError,
+        errors.NotFoundError,
         errors.OverloadedError,
         errors.RequestCancelledError,
         errors.UnavailableError,

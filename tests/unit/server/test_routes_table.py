@@ -45,6 +45,8 @@ ROUTES = {
     ("GET", "/v1/batches"),
     ("GET", "/v1/batches/{batch_id}"),
     ("POST", "/v1/batches/{batch_id}/cancel"),
+    ("POST", "/v1/load_lora_adapter"),
+    ("POST", "/v1/unload_lora_adapter"),
     ("GET", "/models"),
     ("GET", "/v1/models"),
     ("GET", "/v1/models/{name:path}"),

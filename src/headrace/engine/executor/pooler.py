@@ -15,6 +15,7 @@ from headrace.core.pooling import PoolingParams, PoolKind
 from headrace.core.step import PlanText, StepPlan, StepResult, StepTimes, TextResult
 from headrace.kernels.ops import Backend
 from headrace.kernels.values import StepInputs, StepLimits
+from headrace.modeling.adapters.table import AdapterTable
 from headrace.modeling.spec import ModelSpec
 from headrace.modeling.states import BLOCK_SIZE, RecordedStates, record_states, states_layout
 from headrace.modeling.weights.parameters import LoadedParameter
@@ -35,12 +36,14 @@ class Pooler:
         *,
         max_tokens: int,
         max_texts: int,
+        adapters: AdapterTable | None = None,
     ) -> None:
-        """`max_tokens` and `max_texts` bound one step."""
+        """`max_tokens` and `max_texts` bound one step; `adapters` are those that texts may run with."""
         self._spec = spec
         self._parameters = parameters
         self._backend = backend
         self._limits = StepLimits(max_tokens, max_texts)
+        self._adapters = adapters
         self._recorded: RecordedStates | None = None
 
     def record(self) -> None:
@@ -50,7 +53,9 @@ class Pooler:
             self._spec, max_tokens=limits.max_tokens, max_texts=limits.max_outputs
         )
         cache = self._backend.create_kv_cache(layout)
-        self._recorded = record_states(self._spec, self._parameters, self._backend, limits, cache)
+        self._recorded = record_states(
+            self._spec, self._parameters, self._backend, limits, cache, self._adapters
+        )
 
     def run(self, texts: Sequence[PlanText]) -> tuple[TextResult, ...]:
         """Each text's vector, in order. Raises KernelError for texts that break the limits."""
@@ -94,7 +99,17 @@ class Pooler:
             slots=np.arange(len(texts), dtype=np.int32),
             block_tables=(table,),
             output_rows=starts[:-1],
+            adapters=self._adapters_of(texts, counts),
         )
+
+    def _adapters_of(
+        self, texts: Sequence[PlanText], counts: list[int]
+    ) -> NDArray[np.int32] | None:
+        """Each token's adapter; None when the whole step runs the base model."""
+        indices = np.array([text.adapter_index for text in texts], np.int32)
+        if indices.max() > (0 if self._adapters is None else self._adapters.capacity):
+            raise KernelError(f"This executor has no adapter {indices.max()}.")
+        return np.repeat(indices, counts) if indices.any() else None
 
     def _positions(self, text: PlanText) -> NDArray[np.int32]:
         """Those of the second text of a pair are in the second table, if there is one."""

@@ -7,6 +7,7 @@ alone ends with an error.
 """
 
 from bisect import insort
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from headrace.core.errors import (
     DeadlineExceededError,
     HeadraceError,
     InternalError,
+    NotFoundError,
     OverloadedError,
 )
 from headrace.core.events import FinishReason, RequestTimes, TokenEvent
@@ -23,6 +25,7 @@ from headrace.core.pooling import PoolingParams
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats
 from headrace.core.step import PlanText, StepPlan, StepResult
+from headrace.engine.scheduler.intake import no_adapters
 from headrace.engine.scheduler.sequence import prompt_token_ids
 from headrace.engine.scheduler.totals import Totals
 
@@ -45,6 +48,7 @@ class _Text(Struct, eq=False):
     token_ids: list[int]
     queued: float
     rank: tuple[float, int]
+    adapter_index: int
     is_suspect: bool = False
     """A step with it failed."""
     started: float = 0.0
@@ -53,8 +57,18 @@ class _Text(Struct, eq=False):
 class TextLane:
     """The queue of one model's texts. Not thread-safe. All times are `Clock.monotonic` seconds, passed in."""
 
-    def __init__(self, bounds: TextBounds, totals: Totals, *, aging: float) -> None:
-        """`totals` are the scheduler's, who counts steps too; `aging` is seconds per priority level."""
+    def __init__(
+        self,
+        bounds: TextBounds,
+        totals: Totals,
+        *,
+        aging: float,
+        adapters: Callable[[Request], int] = no_adapters,
+    ) -> None:
+        """`totals` are the scheduler's, who counts steps too; `aging` is seconds per priority level;
+        `adapters` tells the number of a request's adapter, -1 where that is not loaded.
+        """
+        self._adapters = adapters
         self._bounds = bounds
         self._totals = totals
         self._aging = aging
@@ -78,13 +92,14 @@ class TextLane:
         """Take a text in. Returns its end when it cannot run."""
         self._totals.started += 1
         token_ids = prompt_token_ids(request)
-        error = self._refusal(request, token_ids)
+        adapter_index = 0 if request.adapter is None else self._adapters(request)
+        error = self._refusal(request, token_ids, adapter_index)
         if error is not None:
             return [self._ended(request, FinishReason.ERROR, error)]
         self._num_arrivals += 1
         aged = now / self._aging if self._aging > 0 else 0.0
         rank = (request.priority + aged, self._num_arrivals)
-        text = _Text(request, token_ids, now, rank)
+        text = _Text(request, token_ids, now, rank, adapter_index)
         self._texts[request.request_id] = text
         self._wait(text)
         return []
@@ -111,7 +126,9 @@ class TextLane:
         self.is_waiting = bool(self._waiting)
         self._flight = texts
         self._totals.steps += 1
-        planned = tuple([PlanText(text.token_ids, _pooling(text.request)) for text in texts])
+        planned = tuple(
+            [PlanText(t.token_ids, _pooling(t.request), t.adapter_index) for t in texts]
+        )
         return StepPlan(step_id=self._totals.steps, rows=(), texts=planned), events
 
     def commit(self, result: StepResult, now: float) -> list[TokenEvent]:
@@ -219,12 +236,16 @@ class TextLane:
         self.is_waiting = bool(self._waiting)
         return [self._ended(text.request, FinishReason.ERROR, error) for text, error in late]
 
-    def _refusal(self, request: Request, token_ids: list[int]) -> HeadraceError | None:
+    def _refusal(
+        self, request: Request, token_ids: list[int], adapter_index: int
+    ) -> HeadraceError | None:
         limit = self._bounds.max_text_tokens
         if self.knows(request.request_id):
             return BadRequestError(f"A request with the id '{request.request_id}' is running.")
         if request.n != 1:
             return BadRequestError("A text has one vector: n must be 1.", param="n")
+        if adapter_index < 0:
+            return NotFoundError("The adapter is not loaded.")
         if not token_ids:
             return BadRequestError("The text is empty.", param="input")
         if len(token_ids) > limit:

@@ -18,15 +18,13 @@ from numpy.typing import NDArray
 
 from headrace.core.errors import ModelLoadError
 from headrace.kernels.formats import LowRank
+from headrace.modeling.adapters.files import CONFIG, WEIGHTS
 from headrace.modeling.adapters.places import Place, all_places
 from headrace.modeling.facts import Facts
 from headrace.modeling.models.names import HUGGING_FACE
 from headrace.modeling.spec import ModelSpec
 from headrace.modeling.weights.json_files import read_json_object
 from headrace.modeling.weights.safetensors import SafetensorsFiles
-
-CONFIG: Final = "adapter_config.json"
-WEIGHTS: Final = "adapter_model.safetensors"
 
 #: Field → whether a value of it is what we do.
 _WANTED: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -94,11 +92,13 @@ def read_adapter(path: Path, spec: ModelSpec, *, max_rank: int) -> LoraAdapter:
     places, kinds = all_places(spec), _kinds()
     entries: dict[str, LowRank] = {}
     for module, sides in sorted(_pairs(files, path).items()):
-        down, up = (_matrix(files, sides[side]) for side in "AB")
         targets = _targets(module, kinds, places, spec)
         rank, scale = scales.of(module)
-        _check(f"{path.name}: {module}", down, up, targets, rank, max_rank)
-        up = up * np.float32(scale)
+        # The shapes first: what does not fit is not read, whatever its size.
+        shapes = [files.tensors[sides[side]].shape for side in "AB"]
+        _check(f"{path.name}: {module[:120]}", shapes, targets, rank, max_rank)
+        down, up = (_matrix(files, sides[side]) for side in "AB")
+        up = _scaled(up, scale, module)
         first = 0
         for place in targets:
             if place.name in entries:
@@ -165,7 +165,10 @@ def _pairs(files: SafetensorsFiles, path: Path) -> dict[str, dict[str, str]]:
         match = _KEY.fullmatch(name)
         if match is None:
             raise ModelLoadError(f"{path.name}: the tensor {name[:120]!r} is not supported.")
-        pairs.setdefault(match["module"], {})[match["side"]] = name
+        sides = pairs.setdefault(match["module"], {})
+        if match["side"] in sides:
+            raise ModelLoadError(f"{path.name}: two tensors are {name[:120]!r}, spelt differently.")
+        sides[match["side"]] = name
     for module, sides in pairs.items():
         if len(sides) != 2:
             raise ModelLoadError(f"{path.name}: {module[:120]} lacks lora_A or lora_B.")
@@ -192,7 +195,7 @@ def _targets(
 
 def _matrix(files: SafetensorsFiles, name: str) -> NDArray[np.float32]:
     info = files.tensors[name]
-    if len(info.shape) != 2 or info.type not in ("F32", "F16", "BF16"):
+    if info.type not in ("F32", "F16", "BF16"):
         raise ModelLoadError(f"The tensor {name[:120]!r} is not a matrix of f32, f16 or bf16.")
     raw = files.raw(name)
     if info.type == "BF16":
@@ -205,19 +208,26 @@ def _matrix(files: SafetensorsFiles, name: str) -> NDArray[np.float32]:
     return values.reshape(info.shape)
 
 
+def _scaled(up: NDArray[np.float32], scale: float, module: str) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        product = up * np.float32(scale)
+    if not np.isfinite(product).all():
+        raise ModelLoadError(f"{module[:120]} times its scale {scale:g} is not finite.")
+    return product
+
+
 def _check(
     label: str,
-    down: NDArray[np.float32],
-    up: NDArray[np.float32],
+    shapes: list[tuple[int, ...]],
     targets: list[Place],
     rank: int,
     max_rank: int,
 ) -> None:
     num_outputs, num_inputs = sum(place.num_outputs for place in targets), targets[0].num_inputs
-    wanted = ((rank, num_inputs), (num_outputs, rank))
-    if (down.shape, up.shape) != wanted:
+    wanted = [(rank, num_inputs), (num_outputs, rank)]
+    if shapes != wanted:
         raise ModelLoadError(
-            f"{label} has A {list(down.shape)} and B {list(up.shape)}, but the model and the config ask "
+            f"{label} has A {list(shapes[0])} and B {list(shapes[1])}, but the model and the config ask "
             f"for {list(wanted[0])} and {list(wanted[1])}."
         )
     if rank > max_rank:

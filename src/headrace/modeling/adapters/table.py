@@ -16,10 +16,14 @@ class AdapterTable:
         self._handles: dict[str, Adapters] = {}
 
     def handle(self, place: Place) -> Adapters:
-        """For `Recorder.adapt` at this place."""
-        made = self._backend.create_adapters(place.num_outputs, place.num_inputs, self.capacity)
-        self._handles[place.name] = made
-        return made
+        """For `Recorder.adapt` at this place; the same one for every program of the model."""
+        handle = self._handles.get(place.name)
+        if handle is None:
+            handle = self._backend.create_adapters(
+                place.num_outputs, place.num_inputs, self.capacity
+            )
+            self._handles[place.name] = handle
+        return handle
 
     def put(self, index: int, entries: Mapping[str, LowRank]) -> None:
         """Adapter `index` is this one from the next step on. Not while a step runs that uses it."""
