@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from itertools import count
 
 from headrace.core.clock import Clock
 from headrace.fleet.probe import NotReadyError
@@ -13,7 +14,8 @@ from headrace.fleet.upstream.failure import UpstreamError
 
 log = logging.getLogger("headrace.fleet")
 
-Probe = Callable[[Replica, float], Awaitable[Report]]
+Probe = Callable[[Replica, float, int], Awaitable[Report]]
+"""Replica, seconds of patience, and the how many-th look it is."""
 
 
 class Streak:
@@ -70,11 +72,13 @@ class Prober:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self, replica: Replica) -> None:
-        health = self._registry.health
-        while True:
-            event = self._wake[replica]
+        event = self._wake[replica]
+        for number in count():
+            health = self._registry.health
             event.clear()
-            await self._look(replica, health.probe_timeout)
+            # One that could not be used may have come back as another: it is asked for everything.
+            is_known = replica.ready_since is not None
+            await self._look(replica, health.probe_timeout, number if is_known else 0)
             # Spread out, so that many gateways do not ask at one moment.
             pause = health.probe_period * random.uniform(0.8, 1.2)
             try:
@@ -84,10 +88,10 @@ class Prober:
                 continue
             await asyncio.sleep(min(0.05, health.probe_period))
 
-    async def _look(self, replica: Replica, patience: float) -> None:
+    async def _look(self, replica: Replica, patience: float, number: int) -> None:
         try:
             async with asyncio.timeout(patience):
-                report = await self._probe(replica, patience)
+                report = await self._probe(replica, patience, number)
         except NotReadyError as error:
             # Its own word counts at once.
             self._note_bad(replica, str(error), is_certain=True)

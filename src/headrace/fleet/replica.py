@@ -7,6 +7,7 @@ from msgspec import Struct
 from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.core.stats import ReplicaState
+from headrace.fleet.backends.values import Backend
 from headrace.fleet.breaker import Breaker, Circuit
 from headrace.fleet.latency import Latency
 from headrace.fleet.load import Lease, Load
@@ -48,9 +49,13 @@ class Standing(StrEnum):
 class Replica:
     """Identity is `id`; it outlives requests, reloads of the configuration and failures."""
 
-    def __init__(self, spec: ReplicaSpec, pool: Pool, health: HealthConfig) -> None:
+    def __init__(
+        self, spec: ReplicaSpec, backend: Backend, pool: Pool, health: HealthConfig
+    ) -> None:
         self.id = spec.name
         self.spec = spec
+        self.backend = backend
+        """What it speaks."""
         self.pool = pool
         self.load = Load()
         self.latency = Latency()

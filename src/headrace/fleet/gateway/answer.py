@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from headrace.fleet.backends import values as wire
 from headrace.web.asgi import Send, start_message
 from headrace.web.problems import answer_to
 from headrace.web.streaming import CONTENT_TYPE, DONE, event
@@ -34,6 +35,11 @@ class Answer:
         length = {"content-length": str(len(body))}
         await self._send(start_message(status, content_type, length, passed, self.headers))
         await self._send({"type": "http.response.body", "body": body})
+
+    async def refused(self, refusal: wire.Refusal) -> None:
+        """What a replica says against the request."""
+        headers = {b"content-type": b"application/json"}
+        await self.whole(refusal.status, headers, refusal.body)
 
     async def write(self, events: bytes) -> None:
         """Events of a stream."""

@@ -6,16 +6,17 @@ the tokens that were sent; if none can, the stream ends with an error event. Not
 
 import asyncio
 import logging
-from typing import Any
 
 from headrace.config.fleet.gateway import GatewayConfig
+from headrace.config.fleet.replicas import Dialect
 from headrace.core.clock import Clock
 from headrace.core.errors import HeadraceError, UnavailableError
+from headrace.fleet.backends import values as wire
 from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.attempts import Attempts, RetryBudget
-from headrace.fleet.gateway.call import Call
-from headrace.fleet.gateway.exchange import Exchange, is_peer
-from headrace.fleet.gateway.relay import Progress
+from headrace.fleet.gateway.call import Call, patched
+from headrace.fleet.gateway.exchange import Exchange, RefusedError
+from headrace.fleet.gateway.progress import Progress
 from headrace.fleet.gateway.router import Choice, Router, Wanted
 from headrace.fleet.prober import Prober
 from headrace.fleet.replica import Replica
@@ -67,7 +68,8 @@ class _Dispatch:
         self._answer = answer
         self._patience = patience
         self._attempts = Attempts(shared.config.retries, shared.budget)
-        self._seed: str | None = None
+        self._body, self._adds_usage = _body(call, wanted.model)
+        self._created = int(shared.clock.wall())
         self.progress = Progress()
 
     async def run(self) -> None:
@@ -77,6 +79,10 @@ class _Dispatch:
             try:
                 await self._try(choice)
                 choice.replica.breaker.note_success()
+                return
+            except RefusedError as error:
+                choice.replica.breaker.note_success()
+                await self._answer.refused(error.refusal)
                 return
             except UpstreamError as failure:
                 self._blame(choice.replica, failure)
@@ -118,33 +124,52 @@ class _Dispatch:
     async def _try(self, choice: Choice) -> None:
         replica, decision = choice
         if not self._answer.has_begun:
-            self.progress = Progress()
+            self.progress = Progress(keeps_text=self._keeps_text(replica))
             self._answer.headers["x-headrace-route"] = (
                 f"{decision.replica_id}; {decision.policy}; {decision.reason}"
             )
+        sent = self._sent_to(replica)
+        if sent is None:
+            raise UpstreamError(FailureKind.REFUSED, "it cannot go on with this answer")
         exchange = Exchange(self._call, replica, self._shared.config, self._shared.clock)
-        try:
-            await exchange.run(self._answer, self.progress, self._changes(), decision.cached_tokens)
-        finally:
-            self._seed = exchange.seed or self._seed
+        await exchange.run(
+            sent,
+            self._answer,
+            self.progress,
+            drops_usage=self._adds_usage,
+            cached_tokens=decision.cached_tokens,
+        )
 
-    def _changes(self) -> dict[str, Any]:
-        """Fields of the body that this replica gets otherwise than the client sent them."""
-        changes: dict[str, Any] = {}
-        if self._wanted.model != self._call.model and self._call.model:
-            changes["model"] = self._wanted.model
-        if self._answer.has_begun:
-            changes["prior_output_ids"] = self.progress.token_ids
-            if self._seed is not None:
-                changes["seed"] = int(self._seed)
-        return changes
+    def _sent_to(self, replica: Replica) -> wire.Call | None:
+        """The request as this replica gets it; None if it cannot go on with what was begun elsewhere."""
+        first = wire.Call(
+            path=self._call.endpoint.path,
+            body=self._body,
+            is_stream=self._call.is_stream,
+            request_id=self._call.request_id,
+            created=self._created,
+        )
+        if not self._answer.has_begun:
+            return first
+        if not (self.progress.keeps_text or is_peer(replica)):
+            return None
+        return replica.backend.resume(first, self.progress.as_wire())
+
+    def _keeps_text(self, replica: Replica) -> bool:
+        """An answer of this replica could be gone on with by its text, and by nothing better."""
+        call = self._call
+        return (
+            call.is_stream and call.endpoint.can_resume and call.is_single and not is_peer(replica)
+        )
 
     def _wanted_now(self) -> Wanted:
         """An answer that has begun can be gone on with only by some."""
         wanted = self._wanted
         if not self._answer.has_begun:
             return wanted
-        return wanted._replace(suits=lambda replica: is_peer(replica) and wanted.suits(replica))
+        return wanted._replace(
+            suits=lambda replica: wanted.suits(replica) and self._sent_to(replica) is not None
+        )
 
     def _blame(self, replica: Replica, failure: UpstreamError) -> None:
         log.info("Replica %s failed a request: %s", replica.id, failure)
@@ -158,7 +183,25 @@ class _Dispatch:
         if not self._answer.has_begun:
             self._attempts.note_failure(replica.id, failure, self._shared.clock.monotonic())
             return
-        call = self._call
-        if not (call.endpoint.can_resume and call.is_single and is_peer(replica)):
+        if not (self._call.endpoint.can_resume and self._call.is_single):
             self._attempts.end(failure)
         self._attempts.note_break(replica.id, failure)
+
+
+def is_peer(replica: Replica) -> bool:
+    """It tells the ids of its tokens, and goes on from them."""
+    return replica.spec.dialect is Dialect.HEADRACE and replica.spec.peer_token is not None
+
+
+def _body(call: Call, model: str) -> tuple[bytes, bool]:
+    """The body that replicas get, and whether usage was asked for that the client did not ask for."""
+    changes: dict[str, object] = {}
+    if call.model != model:
+        changes["model"] = model
+    adds_usage = call.is_stream and call.endpoint.can_resume and not call.wants_usage
+    if adds_usage:
+        # What an answer cost is counted by the replica; the client does not see the event.
+        options = call.body.get("stream_options")
+        options = options if isinstance(options, dict) else {}
+        changes["stream_options"] = {**options, "include_usage": True}
+    return patched(call, changes), adds_usage

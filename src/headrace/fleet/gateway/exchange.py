@@ -1,20 +1,22 @@
 """One try: one request at one replica, from its lease to the end of its answer."""
 
-from typing import Any
-
 from headrace.config.fleet.gateway import GatewayConfig
-from headrace.config.fleet.replicas import Dialect
 from headrace.core.clock import Clock
+from headrace.fleet.backends import values as wire
 from headrace.fleet.gateway.answer import Answer
-from headrace.fleet.gateway.call import Call, patched
-from headrace.fleet.gateway.relay import Progress, Relay
+from headrace.fleet.gateway.call import Call
+from headrace.fleet.gateway.progress import Progress
+from headrace.fleet.gateway.relay import Relay
 from headrace.fleet.load import Lease
 from headrace.fleet.replica import Replica
+from headrace.fleet.sse import StreamError
 from headrace.fleet.upstream.connection import Response
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 
 #: Headers of clients that replicas are sent too.
 _PASSED_ON = ("accept", "traceparent", "tracestate", "anthropic-version", "anthropic-beta")
+#: Errors that say something of the replica, and nothing of the request.
+_ITS_OWN = (401, 403, 404, 405, 407)
 
 
 class Exchange:
@@ -25,121 +27,164 @@ class Exchange:
         self._replica = replica
         self._config = config
         self._clock = clock
-        self._is_peer = replica.spec.peer_token is not None
-        self._adds_usage = False
-        self.seed: str | None = None
-        """The resolved seed, of headrace replicas."""
 
     async def run(
-        self, answer: Answer, progress: Progress, changes: dict[str, Any], cached_tokens: int
+        self,
+        sent: wire.Call,
+        answer: Answer,
+        progress: Progress,
+        *,
+        drops_usage: bool,
+        cached_tokens: int,
     ) -> None:
-        """Answer with what the replica answers; `changes` are fields of the body. Raises UpstreamError.
+        """Send `sent`, and answer with what comes. Raises UpstreamError.
 
-        What the replica refuses as the client's fault (4xx) is passed on, unless the answer has begun.
+        What the replica refuses as the client's fault is passed on, unless the answer has begun.
         """
+        backend = self._replica.backend
+        outgoing = backend.outgoing(sent)
         ahead = self._replica.load.prefill_tokens
         missing = max(0, self._call.prompt_tokens - cached_tokens)
         with self._replica.lease(
             prefill_tokens=missing, decode_tokens=self._call.output_tokens
         ) as lease:
-            sent = self._clock.monotonic()
+            started = self._clock.monotonic()
             response = await self._replica.pool.request(
-                "POST", self._call.endpoint.path, self._headers(), self._body(changes)
+                outgoing.method, outgoing.path, self._headers(outgoing), outgoing.body
             )
             try:
-                self._check(response, has_begun=answer.has_begun)
-                seed = response.headers.get(b"x-headrace-seed")
-                self.seed = seed.decode("latin-1") if seed is not None else None
-                if response.headers.get(b"content-type", b"").startswith(b"text/event-stream"):
-                    await self._stream(response, answer, progress, lease, sent, ahead + missing)
-                else:
-                    await self._whole(response, answer)
+                if response.status >= 400:
+                    await self._refused(response, answer)
+                headers = _texts(response)
+                reader = backend.reader(sent, headers)
+                if "x-headrace-seed" in headers:
+                    progress.seed = int(headers["x-headrace-seed"])
+                kind = headers.get("content-type", "") if reader is None else reader.content_type
+                if not kind.startswith("text/event-stream"):
+                    await self._whole(response, reader, answer, progress)
+                    return
+                relay = Relay(
+                    progress,
+                    end=self._call.endpoint.end,
+                    drops_usage=drops_usage,
+                    is_continuation=answer.has_begun,
+                )
+                watch = _Watch(self._replica, lease, self._clock, started, ahead + missing)
+                await self._stream(response, reader, relay, watch, answer)
+            except StreamError as error:
+                raise UpstreamError(FailureKind.GARBAGE, str(error)) from None
             finally:
                 self._replica.pool.release(response)
 
-    # -- the request ------------------------------------------------------------------------------
-
-    def _headers(self) -> dict[str, str]:
-        call, spec = self._call, self._replica.spec
-        headers = {"content-type": "application/json", "x-request-id": call.request_id}
-        headers |= {name: call.headers[name] for name in _PASSED_ON if name in call.headers}
-        if spec.api_key is not None:
-            headers["authorization"] = "Bearer " + spec.api_key
-        if spec.peer_token is not None:
-            headers["x-headrace-peer"] = str(spec.peer_token)
+    def _headers(self, outgoing: wire.Outgoing) -> dict[str, str]:
+        call = self._call
+        headers = {"x-request-id": call.request_id, **outgoing.headers}
+        for name in _PASSED_ON:
+            if name in call.headers and name not in headers:
+                headers[name] = call.headers[name]
         return headers
 
-    def _body(self, changes: dict[str, Any]) -> bytes:
-        call = self._call
-        if call.is_stream and call.endpoint.can_resume and not call.wants_usage:
-            # What an answer cost is counted by the replica; the client does not see the event.
-            self._adds_usage = True
-            options = call.body.get("stream_options")
-            options = options if isinstance(options, dict) else {}
-            changes = {**changes, "stream_options": {**options, "include_usage": True}}
-        return patched(call, changes)
-
-    # -- the answer -------------------------------------------------------------------------------
-
-    def _check(self, response: Response, *, has_begun: bool) -> None:
-        """Raises UpstreamError for an answer that another replica may give better."""
-        status = response.status
-        if status in (429, 503):
+    async def _refused(self, response: Response, answer: Answer) -> None:
+        """An error: the client's, which it gets, or one that another replica may not make."""
+        body = await response.read_all(self._config.max_response_bytes)
+        refusal = self._replica.backend.refusal(response.status, _texts(response), body)
+        if refusal.is_overload:
             raise UpstreamError(
-                FailureKind.OVERLOADED, f"status {status}", retry_after=_retry_after(response)
+                FailureKind.OVERLOADED,
+                f"status {response.status}",
+                retry_after=refusal.retry_after,
             )
-        if status >= 500:
-            raise UpstreamError(FailureKind.STATUS, f"status {status}")
-        if status in (401, 403, 404, 405):
-            raise UpstreamError(FailureKind.REFUSED, f"status {status}")
-        if has_begun and status != 200:
-            raise UpstreamError(FailureKind.REFUSED, f"status {status} to a continuation")
+        if refusal.is_retryable:
+            raise UpstreamError(FailureKind.STATUS, f"status {response.status}")
+        if answer.has_begun or refusal.status in _ITS_OWN:
+            raise UpstreamError(FailureKind.REFUSED, f"status {response.status}")
+        raise RefusedError(refusal)
 
-    async def _whole(self, response: Response, answer: Answer) -> None:
+    async def _whole(
+        self,
+        response: Response,
+        reader: wire.AnswerReader | None,
+        answer: Answer,
+        progress: Progress,
+    ) -> None:
         body = await response.read_all(self._config.max_response_bytes)
         if answer.has_begun:
             raise UpstreamError(FailureKind.GARBAGE, "no stream where one was asked for")
-        await answer.whole(response.status, response.headers, body)
+        headers = response.headers
+        if reader is not None:
+            body = reader.feed(body) + reader.finish()
+            if reader.refusal is not None or not reader.is_complete:
+                raise UpstreamError(FailureKind.GARBAGE, "an answer that is not whole")
+            headers = {b"content-type": reader.content_type.encode()}
+        progress.note_whole(body)
+        await answer.whole(response.status, headers, body)
 
     async def _stream(
         self,
         response: Response,
+        reader: wire.AnswerReader | None,
+        relay: Relay,
+        watch: "_Watch",
         answer: Answer,
-        progress: Progress,
-        lease: Lease,
-        sent: float,
-        work: int,
     ) -> None:
-        relay = Relay(
-            progress,
-            end=self._call.endpoint.end,
-            drops_usage=self._adds_usage,
-            is_continuation=answer.has_begun,
-        )
-        first = 0.0
         while data := await response.read():
-            before = progress.num_tokens
+            if reader is not None:
+                data = reader.feed(data)
             events = relay.feed(data)
-            lease.note_tokens(max(1, progress.num_tokens - before))
-            if not first and relay.num_new:
-                first = self._clock.monotonic()
-                lease.note_first_token()
-                self._replica.latency.note_first_token(first - sent, work)
+            watch.note(relay)
             if events:
                 await answer.write(events)
             relay.check()
+            if reader is not None and reader.refusal is not None:
+                raise UpstreamError(FailureKind.STATUS, "an error in the middle of a stream")
+        if reader is not None and (events := relay.feed(reader.finish())):
+            await answer.write(events)
         relay.check_end()
-        if first and relay.num_new > 1:
-            tokens = progress.num_tokens if self._is_peer else relay.num_new
-            self._replica.latency.note_output(self._clock.monotonic() - first, tokens)
+        watch.end(relay)
         await answer.end()
 
 
-def is_peer(replica: Replica) -> bool:
-    """It tells token ids, and goes on from them."""
-    return replica.spec.dialect is Dialect.HEADRACE and replica.spec.peer_token is not None
+class RefusedError(Exception):
+    """The replica says that the request is wrong: the client is told so in its words."""
+
+    def __init__(self, refusal: wire.Refusal) -> None:
+        super().__init__(f"status {refusal.status}")
+        self.refusal = refusal
 
 
-def _retry_after(response: Response) -> float | None:
-    text = response.headers.get(b"retry-after", b"")
-    return float(text) if text.isdigit() else None
+class _Watch:
+    """Tells lease and latency how a stream comes on."""
+
+    def __init__(
+        self, replica: Replica, lease: Lease, clock: Clock, started: float, work: int
+    ) -> None:
+        self._replica = replica
+        self._lease = lease
+        self._clock = clock
+        self._started = started
+        self._work = work
+        self._first = 0.0
+
+    def note(self, relay: Relay) -> None:
+        """A piece of the stream was read."""
+        new = relay.take_new()
+        if not new:
+            return
+        if not self._first:
+            self._first = self._clock.monotonic()
+            self._lease.note_first_token()
+            self._replica.latency.note_first_token(self._first - self._started, self._work)
+        self._lease.note_tokens(new)
+
+    def end(self, relay: Relay) -> None:
+        """The stream has ended as it should."""
+        if relay.num_tokens > 1:
+            self._replica.latency.note_output(
+                self._clock.monotonic() - self._first, relay.num_tokens - 1
+            )
+
+
+def _texts(response: Response) -> dict[str, str]:
+    return {
+        name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers.items()
+    }

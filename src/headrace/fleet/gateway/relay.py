@@ -11,10 +11,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from headrace.fleet.gateway.progress import Progress, usage_of
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 
 #: One event may be as large as this.
 MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
+_MARK: Final = b": headrace "
 _COMMENT: Final = re.compile(
     rb"^: headrace (\{[^\n]*\})\n(?:\n(?=\n|:|data:|event:|\Z))?", re.MULTILINE
 )
@@ -23,6 +25,8 @@ _NEWS: Final = re.compile(
     rb'"finish_reason":\s*"|"usage":\s*\{|^data:\s*(?:\{"error"|\[DONE\])|^event: message_stop',
     re.MULTILINE,
 )
+#: What a replica that was asked for usage puts into events that have none.
+_NO_USAGE: Final = b',"usage":null}\n\n'
 
 
 class _Tokens(Struct):
@@ -31,34 +35,6 @@ class _Tokens(Struct):
 
 
 _TOKENS: Final = msgspec.json.Decoder(_Tokens)
-
-
-class Usage(Struct, frozen=True):
-    """What an answer cost."""
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-
-
-class Progress:
-    """What a client has of its answer so far, over all replicas that worked on it."""
-
-    def __init__(self) -> None:
-        self.token_ids: list[int] = []
-        """Of the only choice; from headrace replicas alone."""
-        self.num_events = 0
-        """Passed on."""
-        self.name: dict[str, Any] | None = None
-        """`id` and `created` of the first event: all later ones carry the same."""
-        self.has_role = False
-        self.has_finished = False
-        """The finish reason was passed on."""
-        self.is_done = False
-        """The end marker was passed on."""
-        self.usage: Usage | None = None
-        self.num_tokens = 0
-        """Output tokens, as far as they can be told before the usage comes."""
 
 
 class EventCutter:
@@ -71,7 +47,8 @@ class EventCutter:
         """All events that are complete now, with their comment lines. Raises UpstreamError for an endless one."""
         if b"\r" in data:  # some servers end lines with both; JSON has neither
             data = data.replace(b"\r\n", b"\n")
-        data = self._tail + data
+        if self._tail:
+            data = self._tail + data
         end = data.rfind(b"\n\n")
         if end < 0:
             self._tail = data
@@ -93,15 +70,16 @@ class Relay:
     def __init__(
         self, progress: Progress, *, end: bytes, drops_usage: bool, is_continuation: bool
     ) -> None:
-        """`end` marks the end of a stream. `drops_usage`: the usage event is ours, not the client's."""
+        """`end` marks the end of a stream. `drops_usage`: usage was not asked for by the client, but by us."""
         self._progress = progress
         self._cutter = EventCutter()
         self._end = end
         self._drops_usage = drops_usage
         self._is_continuation = is_continuation
         self._failure: UpstreamError | None = None
-        self.num_new = 0
-        """Pieces with events of this replica."""
+        self._num_taken = progress.num_tokens
+        self.num_tokens = 0
+        """Of this replica; where it does not tell, its events are counted."""
 
     def feed(self, data: bytes) -> bytes:
         """What the client gets of it. Raises UpstreamError for what cannot be read.
@@ -111,11 +89,27 @@ class Relay:
         events = self._cutter.feed(data)
         if not events:
             return b""
-        self.num_new += 1
-        if self._is_continuation or self._progress.name is None or _NEWS.search(events):
+        progress = self._progress
+        if (
+            self._is_continuation
+            or progress.keeps_text
+            or progress.name is None
+            or _NEWS.search(events)
+        ):
             return self._edit(events)
-        self._progress.num_events += 1
-        return _COMMENT.sub(self._take_tokens, events) if b": headrace " in events else events
+        if _MARK in events:
+            events = _COMMENT.sub(self._take_tokens, events)
+        else:
+            progress.num_tokens += 1
+        progress.num_events += 1
+        return events.replace(_NO_USAGE, b"}\n\n") if self._drops_usage else events
+
+    def take_new(self) -> int:
+        """Tokens since the last call."""
+        new = self._progress.num_tokens - self._num_taken
+        self._num_taken = self._progress.num_tokens
+        self.num_tokens += new
+        return new
 
     def check(self) -> None:
         """Raises UpstreamError if the replica has said that it failed."""
@@ -151,63 +145,52 @@ class Relay:
         return b"".join(event + b"\n\n" for event in kept)
 
     def _edit_one(self, event: bytes) -> bytes | None:
-        comment = b""
-        if event.startswith(b": headrace "):
+        comments: list[bytes] = []
+        while event.startswith(_MARK):
             comment, _, event = event.partition(b"\n")
+            comments.append(comment + b"\n")
         edited = self._edit_data(event) if event.startswith(b"data: {") else event
-        if comment:
-            _COMMENT.sub(self._take_tokens, comment + b"\n")
+        for comment in comments:
+            _COMMENT.sub(self._take_tokens, comment)
         if self._end and self._end in event:
             self._progress.is_done = True
         return edited
 
     def _edit_data(self, event: bytes) -> bytes | None:
-        try:
-            chunk: dict[str, Any] = msgspec.json.decode(event[6:], type=dict)
-            choices = msgspec.convert(chunk.get("choices") or [], list[dict[str, Any]])
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise UpstreamError(FailureKind.GARBAGE, f"an event cannot be read: {error}") from None
-        if chunk.get("error") or any(c.get("finish_reason") == "error" for c in choices):
-            raise UpstreamError(FailureKind.STATUS, str(chunk.get("error"))[:200])
+        chunk, choices = _read(event[6:])
         progress = self._progress
-        usage = chunk.get("usage")
-        if isinstance(usage, dict):
+        if isinstance(usage := chunk.get("usage"), dict):
             progress.usage = usage_of(usage)
             if not choices and self._drops_usage:
                 return None
-        if any(choice.get("finish_reason") for choice in choices):
-            progress.has_finished = True
+        progress.has_finished |= any(choice.get("finish_reason") for choice in choices)
+        if progress.keeps_text:
+            progress.note_text(choices)
         if progress.name is None:
             progress.name = {key: chunk[key] for key in ("id", "created") if key in chunk}
-        if not self._is_continuation:
-            return event
-        if not _without_role(choices, progress):
+        elif self._is_continuation and not _without_role(choices):
             return None
-        return b"data: " + msgspec.json.encode({**chunk, **progress.name})
+        if not self._is_continuation and not (self._drops_usage and "usage" in chunk):
+            return event
+        if self._drops_usage:
+            chunk.pop("usage", None)
+        return b"data: " + msgspec.json.encode({**chunk, **progress.name, "choices": choices})
 
 
-def usage_of(usage: dict[str, Any]) -> Usage:
-    """OpenAI's usage object, of any of its APIs; what is not told is 0."""
-    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
-    return Usage(
-        prompt_tokens=_count(usage.get("prompt_tokens", usage.get("input_tokens"))),
-        cached_tokens=_count(
-            details.get("cached_tokens", usage.get("cache_read_input_tokens"))
-            if isinstance(details, dict)
-            else 0
-        ),
-        output_tokens=_count(usage.get("completion_tokens", usage.get("output_tokens"))),
-    )
+def _read(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A chunk and its choices. Raises UpstreamError for what cannot be read, and for one that tells of a failure."""
+    try:
+        chunk: dict[str, Any] = msgspec.json.decode(data, type=dict)
+        choices = msgspec.convert(chunk.get("choices") or [], list[dict[str, Any]])
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise UpstreamError(FailureKind.GARBAGE, f"an event cannot be read: {error}") from None
+    if chunk.get("error") or any(c.get("finish_reason") == "error" for c in choices):
+        raise UpstreamError(FailureKind.STATUS, str(chunk.get("error"))[:200])
+    return chunk, choices
 
 
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-def _without_role(choices: list[dict[str, Any]], progress: Progress) -> bool:
+def _without_role(choices: list[dict[str, Any]]) -> bool:
     """Take the role out of a continuation's first event, which the client has; False if nothing else was in it."""
-    if not progress.num_events:
-        return True
     for choice in choices:
         delta = choice.get("delta")
         if isinstance(delta, dict) and "role" in delta:

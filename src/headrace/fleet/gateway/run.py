@@ -17,6 +17,7 @@ from headrace.config.fleet.root import FleetConfig
 from headrace.config.security import SecurityConfig
 from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import ConfigError
+from headrace.fleet.backends.registry import backend_for
 from headrace.fleet.discovery import Discovery, FileDiscovery, StaticDiscovery
 from headrace.fleet.gateway.app import build_app
 from headrace.fleet.gateway.dispatch import Dispatcher
@@ -167,7 +168,7 @@ def _make_replica(config: FleetConfig, spec: ReplicaSpec) -> Replica:
         max_idle=gateway.max_idle_connections,
         max_buffer=gateway.max_stream_buffer,
     )
-    return Replica(spec, pool, config.health)
+    return Replica(spec, backend_for(spec), pool, config.health)
 
 
 def _discoveries(config: FleetConfig) -> list[Discovery]:

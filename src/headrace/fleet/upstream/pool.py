@@ -21,8 +21,6 @@ class Address(NamedTuple):
     host: str
     port: int
     is_tls: bool
-    prefix: str
-    """Path before /v1, without a slash at its end."""
 
     @property
     def authority(self) -> str:
@@ -32,11 +30,11 @@ class Address(NamedTuple):
 
 
 def address_of(url: str) -> Address:
-    """The address that an http:// or https:// URL names; a /v1 at its end is left away."""
+    """The address that an http:// or https:// URL names."""
     parts = urlsplit(url)
     is_tls = parts.scheme == "https"
     port = parts.port or (443 if is_tls else 80)
-    return Address(parts.hostname or "", port, is_tls, parts.path.rstrip("/").removesuffix("/v1"))
+    return Address(parts.hostname or "", port, is_tls)
 
 
 class Pool:
@@ -129,7 +127,7 @@ class Pool:
 
     def _encode(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> bytes:
         lines = [
-            f"{method} {self.address.prefix}{path} HTTP/1.1",
+            f"{method} {path} HTTP/1.1",
             f"host: {self.address.authority}",
         ]
         lines += [f"{name}: {value}" for name, value in headers.items()]
