@@ -5,7 +5,7 @@ soon the dearer one, so averages that lag behind make no herd.
 """
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf
 
 from headrace.config.fleet.routing import RoutingConfig
 from headrace.fleet.gateway.routing.load import streams
@@ -20,24 +20,25 @@ def policy(config: RoutingConfig) -> Policy:
 
 def _quick(query: Query, candidates: Sequence[Candidate]) -> list[float]:
     # One that nothing is known of is taken to be as quick as the quickest, so that it is found out.
-    ttft = min((t for one in candidates if (t := _known(one.ttft)) is not None), default=1.0)
-    tpot = min((t for one in candidates if (t := _known(one.tpot)) is not None), default=0.0)
-    scores = []
-    for one in candidates:
-        first, each = _known(one.ttft), _known(one.tpot)
-        seconds = (ttft if first is None else first) + query.output_tokens * (
-            tpot if each is None else each
-        )
-        scores.append(-seconds * streams(one))
-    return scores
+    first = _filled([one.ttft for one in candidates], 1.0)
+    each = _filled([one.tpot for one in candidates], 1e-6)
+    output = query.output_tokens
+    return [
+        -(ttft + output * tpot) * load
+        for ttft, tpot, load in zip(first, each, streams(candidates), strict=True)
+    ]
 
 
-def _known(seconds: float | None) -> float | None:
-    # Nothing takes no time: an average of 0 would make any load free.
-    return max(seconds, 1e-6) if seconds is not None and isfinite(seconds) else None
+def _filled(seconds: Sequence[float | None], default: float) -> list[float]:
+    """Without gaps. Nothing takes no time: an average of 0 would make any load free."""
+    known = [s for s in seconds if s is not None and 0 < s < inf]
+    least = min(known) if known else default
+    return [s if s is not None and 0 < s < inf else least for s in seconds]
 
 
-def _explain(query: Query, candidates: Sequence[Candidate], winner: Candidate) -> str:
+def _explain(
+    query: Query, candidates: Sequence[Candidate], left: Sequence[Candidate], winner: Candidate
+) -> str:
     first = "unknown" if winner.ttft is None else f"{winner.ttft:.3f} s"
     each = "unknown" if winner.tpot is None else f"{winner.tpot * 1000:.1f} ms"
     return f"ttft {first}, tpot {each}, {load_words(winner)}"

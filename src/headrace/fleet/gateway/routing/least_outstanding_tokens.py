@@ -12,8 +12,10 @@ def policy(config: RoutingConfig) -> Policy:
     """Counts prompt tokens before their first token and output tokens that may come; knows nothing of caches."""
     cost = config.decode_cost
 
-    def explain(query: Query, candidates: Sequence[Candidate], winner: Candidate) -> str:
-        return f"{outstanding(query, winner, cost):.0f} tokens with this, {load_words(winner)}"
+    def explain(
+        query: Query, candidates: Sequence[Candidate], left: Sequence[Candidate], winner: Candidate
+    ) -> str:
+        return f"{outstanding(query, [winner], cost)[0]:.0f} tokens with this, {load_words(winner)}"
 
     return Policy(filters=(unsaturated,), scorers=((1.0, least(cost)),), pick=best, explain=explain)
 
@@ -22,6 +24,6 @@ def least(decode_cost: float) -> Scorer:
     """Rates by outstanding tokens, the request's own included."""
 
     def score(query: Query, candidates: Sequence[Candidate]) -> list[float]:
-        return [-outstanding(query, one, decode_cost) for one in candidates]
+        return [-tokens for tokens in outstanding(query, candidates, decode_cost)]
 
     return score

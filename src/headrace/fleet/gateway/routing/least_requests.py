@@ -14,8 +14,10 @@ def policy(config: RoutingConfig) -> Policy:
 
 
 def _idle(query: Query, candidates: Sequence[Candidate]) -> list[float]:
-    return [-streams(one) for one in candidates]
+    return [-count for count in streams(candidates)]
 
 
-def _explain(query: Query, candidates: Sequence[Candidate], winner: Candidate) -> str:
+def _explain(
+    query: Query, candidates: Sequence[Candidate], left: Sequence[Candidate], winner: Candidate
+) -> str:
     return load_words(winner)

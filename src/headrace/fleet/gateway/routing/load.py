@@ -1,8 +1,10 @@
-"""How busy a replica is, as numbers that are compared between replicas: every policy has one of them in it.
+"""How busy replicas are, as numbers that are compared between them: every policy has one of them in it.
 
 All count the request itself as if it were already there: a replica of weight 2 then gets twice as many.
+They take all candidates at once, because a call for each would cost more than the arithmetic.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from headrace.fleet.gateway.routing.values import Candidate, Query
@@ -11,9 +13,9 @@ from headrace.fleet.gateway.routing.values import Candidate, Query
 _LEAST: Final = 1e-6
 
 
-def weight_of(candidate: Candidate) -> float:
-    """Its weight, above 0."""
-    return max(candidate.weight, _LEAST)
+def weights(candidates: Sequence[Candidate]) -> list[float]:
+    """Their weights, each above 0."""
+    return [w if (w := one.weight) > _LEAST else _LEAST for one in candidates]
 
 
 def is_saturated(candidate: Candidate) -> bool:
@@ -21,35 +23,52 @@ def is_saturated(candidate: Candidate) -> bool:
     return candidate.num_requests >= candidate.max_requests
 
 
-def streams(candidate: Candidate) -> float:
+def streams(candidates: Sequence[Candidate]) -> list[float]:
     """Requests per weight."""
-    return (candidate.num_requests + 1) / max(candidate.weight, _LEAST)
+    return [
+        (one.num_requests + 1) / (w if (w := one.weight) > _LEAST else _LEAST) for one in candidates
+    ]
 
 
-def uncached_tokens(query: Query, candidate: Candidate) -> int:
-    """Prompt tokens of the request that the replica would have to compute."""
-    return max(0, query.prompt_tokens - candidate.cached_tokens)
-
-
-def outstanding(query: Query, candidate: Candidate, decode_cost: float) -> float:
+def outstanding(query: Query, candidates: Sequence[Candidate], decode_cost: float) -> list[float]:
     """Work per weight, in prompt tokens, without regard to caches; an output token counts as `decode_cost`."""
-    prefill = candidate.prefill_tokens + query.prompt_tokens
-    decode = candidate.decode_tokens + query.output_tokens
-    return (prefill + decode_cost * decode) / max(candidate.weight, _LEAST)
+    own = query.prompt_tokens + decode_cost * query.output_tokens
+    return [
+        (own + one.prefill_tokens + decode_cost * one.decode_tokens)
+        / (w if (w := one.weight) > _LEAST else _LEAST)
+        for one in candidates
+    ]
 
 
-def work(query: Query, candidate: Candidate, decode_cost: float) -> float:
-    """As `outstanding`, but of the request's prompt only what the replica has not cached."""
-    prefill = candidate.prefill_tokens + max(0, query.prompt_tokens - candidate.cached_tokens)
-    decode = candidate.decode_tokens + query.output_tokens
-    return (prefill + decode_cost * decode) / max(candidate.weight, _LEAST)
+def work(query: Query, candidates: Sequence[Candidate], decode_cost: float) -> list[float]:
+    """As `outstanding`, but of the request's prompt only what each has not cached."""
+    prompt, own = query.prompt_tokens, decode_cost * query.output_tokens
+    return [
+        (
+            own
+            + (prompt - cached if (cached := one.cached_tokens) < prompt else 0)
+            + one.prefill_tokens
+            + decode_cost * one.decode_tokens
+        )
+        / (w if (w := one.weight) > _LEAST else _LEAST)
+        for one in candidates
+    ]
 
 
-def first_token_seconds(query: Query, candidate: Candidate, peak: float | None) -> float:
-    """Estimated time to first token: the uncached tokens before it and its own, at the replica's prefill rate.
+def first_token_seconds(
+    query: Query, candidates: Sequence[Candidate], peak: float | None
+) -> list[float]:
+    """Estimated time to first token: uncached tokens before it and its own, at each one's prefill rate.
 
-    `peak` is that rate for a replica of weight 1; None takes what was measured of this one.
+    `peak` is that rate for a replica of weight 1; None takes what was measured of each.
     """
-    rate = candidate.prefill_rate if peak is None else peak * candidate.weight
-    waiting = candidate.prefill_tokens + max(0, query.prompt_tokens - candidate.cached_tokens)
-    return waiting / max(rate, _LEAST)
+    prompt = query.prompt_tokens
+    return [
+        (one.prefill_tokens + (prompt - cached if (cached := one.cached_tokens) < prompt else 0))
+        / (
+            rate
+            if (rate := one.prefill_rate if peak is None else peak * one.weight) > _LEAST
+            else _LEAST
+        )
+        for one in candidates
+    ]

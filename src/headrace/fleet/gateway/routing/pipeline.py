@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from headrace.fleet.gateway.routing.load import is_saturated, weight_of
-from headrace.fleet.gateway.routing.values import Candidate, Decision, Filter, Query, Scorer
+from headrace.fleet.gateway.routing.load import is_saturated, weights
+from headrace.fleet.gateway.routing.values import Candidate, Decision, Filter, Kept, Query, Scorer
 
 Pick = Callable[[Query, Sequence[Candidate], Sequence[float]], int]
 """The place of the one that is taken, of at least one candidate, by their scores."""
-Explain = Callable[[Query, Sequence[Candidate], Candidate], str]
-"""A few words and numbers on why this one, of all that there were."""
+Explain = Callable[[Query, Sequence[Candidate], Sequence[Candidate], Candidate], str]
+"""A few words and numbers on why this one, of all that there were and those that the filters left."""
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -29,15 +29,18 @@ def decide(name: str, policy: Policy, query: Query, candidates: Sequence[Candida
     """
     if not candidates:
         raise ValueError("There is no candidate to choose from.")
-    left = candidates
+    left, words = candidates, []
     for narrow in policy.filters:
-        left = narrow(query, left) or left
+        kept = narrow(query, left)
+        left = kept.candidates or left
+        if kept.words:
+            words.append(kept.words)
     winner = left[policy.pick(query, left, _scores(policy, query, left))]
-    words = policy.explain(query, candidates, winner)
+    words.append(policy.explain(query, candidates, left, winner))
     return Decision(
         replica_id=winner.id,
         policy=name,
-        reason=f"{words}; {len(left)} of {len(candidates)} candidates",
+        reason=f"{', '.join(words)}; {len(left)} of {len(candidates)} candidates",
         cached_tokens=min(winner.cached_tokens, query.prompt_tokens),
     )
 
@@ -52,14 +55,14 @@ def _scores(policy: Policy, query: Query, left: Sequence[Candidate]) -> Sequence
     return totals
 
 
-def unsaturated(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+def unsaturated(query: Query, candidates: Sequence[Candidate]) -> Kept:
     """Those that may have one more request; all, where none may."""
-    return [one for one in candidates if one.num_requests < one.max_requests] or candidates
+    return Kept([one for one in candidates if one.num_requests < one.max_requests] or candidates)
 
 
 def by_weight(query: Query, candidates: Sequence[Candidate]) -> list[float]:
     """Each candidate's weight, for picks that go by shares."""
-    return [weight_of(one) for one in candidates]
+    return weights(candidates)
 
 
 def best(query: Query, candidates: Sequence[Candidate], scores: Sequence[float]) -> int:

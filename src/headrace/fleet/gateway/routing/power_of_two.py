@@ -17,7 +17,7 @@ from headrace.fleet.gateway.routing.pipeline import (
     share,
     unsaturated,
 )
-from headrace.fleet.gateway.routing.values import Candidate, Query
+from headrace.fleet.gateway.routing.values import Candidate, Kept, Query
 
 #: The query has one draw. Its first digits break a tie; those behind them, and behind those, draw the two.
 _FINER: Final = 65_537.0
@@ -27,20 +27,22 @@ def policy(config: RoutingConfig) -> Policy:
     """Draws in proportion to weights, compares outstanding tokens."""
     cost = config.decode_cost
 
-    def explain(query: Query, candidates: Sequence[Candidate], winner: Candidate) -> str:
-        return f"{outstanding(query, winner, cost):.0f} tokens with this, {load_words(winner)}"
+    def explain(
+        query: Query, candidates: Sequence[Candidate], left: Sequence[Candidate], winner: Candidate
+    ) -> str:
+        return f"{outstanding(query, [winner], cost)[0]:.0f} tokens with this, {load_words(winner)}"
 
     return Policy(
         filters=(unsaturated, _two), scorers=((1.0, least(cost)),), pick=best, explain=explain
     )
 
 
-def _two(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+def _two(query: Query, candidates: Sequence[Candidate]) -> Kept:
     if len(candidates) < 3:
-        return candidates
+        return Kept(candidates)
     weights = by_weight(query, candidates)
     draw = query.draw * _FINER % 1.0
     first = share(weights, draw)
     weights[first] = 0.0
     second = share(weights, draw * _FINER % 1.0)
-    return (candidates[first], candidates[second])
+    return Kept((candidates[first], candidates[second]))

@@ -17,8 +17,10 @@ def policy(config: RoutingConfig) -> Policy:
     """Least work; a tie goes by the draw."""
     cost = config.decode_cost
 
-    def explain(query: Query, candidates: Sequence[Candidate], winner: Candidate) -> str:
-        tokens = work(query, winner, cost)
+    def explain(
+        query: Query, candidates: Sequence[Candidate], left: Sequence[Candidate], winner: Candidate
+    ) -> str:
+        (tokens,) = work(query, [winner], cost)
         return f"cached {cached_share(query, winner):.2f}, {tokens:.0f} tokens with this, {load_words(winner)}"
 
     return Policy(
@@ -30,7 +32,7 @@ def least_work(decode_cost: float) -> Scorer:
     """Rates by work, the request's own included."""
 
     def score(query: Query, candidates: Sequence[Candidate]) -> list[float]:
-        return [-work(query, one, decode_cost) for one in candidates]
+        return [-tokens for tokens in work(query, candidates, decode_cost)]
 
     return score
 

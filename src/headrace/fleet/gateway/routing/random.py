@@ -24,5 +24,7 @@ def _drawn(query: Query, candidates: Sequence[Candidate], weights: Sequence[floa
     return share(weights, query.draw)
 
 
-def _explain(query: Query, candidates: Sequence[Candidate], winner: Candidate) -> str:
+def _explain(
+    query: Query, candidates: Sequence[Candidate], left: Sequence[Candidate], winner: Candidate
+) -> str:
     return f"drawn {query.draw:.3f}, {load_words(winner)}"

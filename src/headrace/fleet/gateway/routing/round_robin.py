@@ -28,5 +28,7 @@ def _turn(query: Query, candidates: Sequence[Candidate], weights: Sequence[float
     return share(weights, query.number * _GOLDEN % 1.0)
 
 
-def _explain(query: Query, candidates: Sequence[Candidate], winner: Candidate) -> str:
+def _explain(
+    query: Query, candidates: Sequence[Candidate], left: Sequence[Candidate], winner: Candidate
+) -> str:
     return f"turn {query.number}, {load_words(winner)}"

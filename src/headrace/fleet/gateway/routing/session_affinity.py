@@ -7,60 +7,74 @@ replicas that has room. When a replica comes or goes, only the sessions that gai
 
 from collections.abc import Sequence
 from hashlib import blake2b
-from math import ceil, log
+from math import log
 from typing import Final
 from zlib import crc32
 
 from headrace.config.fleet.routing import RoutingConfig
-from headrace.fleet.gateway.routing.load import streams, weight_of
+from headrace.fleet.gateway.routing.load import streams, weights
 from headrace.fleet.gateway.routing.pipeline import Policy, best, load_words, unsaturated
-from headrace.fleet.gateway.routing.values import Candidate, Filter, Query
+from headrace.fleet.gateway.routing.values import Candidate, Filter, Kept, Query
 
-_MASK: Final = (1 << 64) - 1
-_ODD: Final = 0x9E3779B97F4A7C15
-_MIX: Final = 0xBF58476D1CE4E5B9
+_HALF: Final = 2.0**-33
+_ODD: Final = 0x2C1B3C6D
+_MASK: Final = (1 << 32) - 1
+_UNIT: Final = 2.0**-32
 
 
 def policy(config: RoutingConfig) -> Policy:
     """By the query's session; one without goes where the fewest requests are."""
     bounded = below(config.bounded_load)
 
-    def explain(query: Query, candidates: Sequence[Candidate], winner: Candidate) -> str:
+    def narrow(query: Query, candidates: Sequence[Candidate]) -> Kept:
+        room = bounded(query, candidates).candidates
         if not query.session:
-            return f"no session, {load_words(winner)}"
-        scores = _rank(query, candidates)
-        home = candidates[scores.index(max(scores))]
-        where = "home" if home.id == winner.id else f"home {home.id} is full"
-        return f"session, {where}, {load_words(winner)}"
+            return Kept(room, "no session")
+        order = dict(zip(_rank(query, candidates), candidates, strict=True))
+        home = order[max(order)]
+        ids = {one.id for one in room}
+        if home.id in ids:
+            return Kept([home], "session at home")
+        nearest = max(rank for rank, one in order.items() if one.id in ids)
+        return Kept([order[nearest]], f"session's home {home.id} is full")
 
     return Policy(
-        filters=(unsaturated, bounded), scorers=((1.0, _rank),), pick=best, explain=explain
+        filters=(unsaturated, narrow), scorers=((1.0, _idle),), pick=best, explain=_explain
     )
+
+
+def _idle(query: Query, candidates: Sequence[Candidate]) -> list[float]:
+    return [-count for count in streams(candidates)]
+
+
+def _explain(
+    query: Query, candidates: Sequence[Candidate], left: Sequence[Candidate], winner: Candidate
+) -> str:
+    return load_words(winner)
 
 
 def below(bound: float, slack: int = 0) -> Filter:
     """Those that, with this request, have at most `bound` times their part of all requests, and `slack` more."""
 
-    def narrow(query: Query, candidates: Sequence[Candidate]) -> list[Candidate]:
-        per_weight = (sum(one.num_requests for one in candidates) + 1) / sum(
-            map(weight_of, candidates)
-        )
-        part = bound * per_weight
-        return [one for one in candidates if one.num_requests < ceil(part * weight_of(one)) + slack]
+    def narrow(query: Query, candidates: Sequence[Candidate]) -> Kept:
+        total = sum([one.num_requests for one in candidates]) + 1
+        part = bound * total / sum(weights(candidates))
+        # Below the next whole number, as the paper rounds capacities up.
+        room = [one for one in candidates if one.num_requests - slack < part * one.weight]
+        return Kept(room or candidates)
 
     return narrow
 
 
 def _rank(query: Query, candidates: Sequence[Candidate]) -> list[float]:
-    if not query.session:
-        return [-streams(one) for one in candidates]
-    digest = blake2b(query.session.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    """By how much each is where the session belongs."""
+    digest = blake2b(query.session.encode("utf-8", "surrogatepass"), digest_size=4).digest()
     seed = int.from_bytes(digest, "big")
     scores = []
-    for one in candidates:
-        mixed = (seed ^ crc32(one.id.encode("utf-8", "surrogatepass")) * _ODD) & _MASK
-        mixed = (mixed ^ mixed >> 30) * _MIX & _MASK
-        mixed = (mixed ^ mixed >> 27) * _ODD & _MASK
+    for one, weight in zip(candidates, weights(candidates), strict=True):
+        # A checksum is linear: the multiplications undo that (in 32 bits, which are quick).
+        mixed = (crc32(one.id.encode()) ^ seed) * _ODD & _MASK
+        mixed = (mixed ^ mixed >> 15) * _ODD & _MASK
         # Uniform in (0, 1); the greatest of w / -ln(u) is candidate i with probability w_i / sum(w).
-        scores.append(weight_of(one) / -log(((mixed >> 12) + 0.5) / (1 << 52)))
+        scores.append(-weight / log(mixed * _UNIT + _HALF))
     return scores

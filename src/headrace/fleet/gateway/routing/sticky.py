@@ -13,36 +13,30 @@ where it is decoding.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from headrace.config.fleet.routing import RoutingConfig
 from headrace.fleet.gateway.routing.load import first_token_seconds
 from headrace.fleet.gateway.routing.pipeline import Policy, best, load_words, unsaturated
 from headrace.fleet.gateway.routing.prefix_aware import cached_share, least_work
 from headrace.fleet.gateway.routing.session_affinity import below
-from headrace.fleet.gateway.routing.values import Candidate, Query
-
-
-class Warm(NamedTuple):
-    """What the filter found."""
-
-    left: Sequence[Candidate]
-    """Candidates among which the work decides."""
-    words: str
-    """Why those."""
+from headrace.fleet.gateway.routing.values import Candidate, Kept, Query
 
 
 def policy(config: RoutingConfig) -> Policy:
     """Warm ones first; then the least work."""
 
-    def narrow(query: Query, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        return stay_or_leave(config, query, candidates).left
+    def narrow(query: Query, candidates: Sequence[Candidate]) -> Kept:
+        return stay_or_leave(config, query, candidates)
 
-    def explain(query: Query, candidates: Sequence[Candidate], winner: Candidate) -> str:
-        words = stay_or_leave(config, query, unsaturated(query, candidates)).words
-        wait = first_token_seconds(query, winner, config.prefill_tokens_per_second)
+    def explain(
+        query: Query,
+        candidates: Sequence[Candidate],
+        left: Sequence[Candidate],
+        winner: Candidate,
+    ) -> str:
+        (wait,) = first_token_seconds(query, [winner], config.prefill_tokens_per_second)
         share = cached_share(query, winner)
-        return f"{words}, cached {share:.2f}, first token {wait:.2f} s, {load_words(winner)}"
+        return f"cached {share:.2f}, first token {wait:.2f} s, {load_words(winner)}"
 
     return Policy(
         filters=(unsaturated, narrow),
@@ -52,22 +46,21 @@ def policy(config: RoutingConfig) -> Policy:
     )
 
 
-def stay_or_leave(config: RoutingConfig, query: Query, candidates: Sequence[Candidate]) -> Warm:
+def stay_or_leave(config: RoutingConfig, query: Query, candidates: Sequence[Candidate]) -> Kept:
     """Which candidates remain: the warm ones with room, or others where those are missing or too late."""
-    most = max(one.cached_tokens for one in candidates)
+    most = max([one.cached_tokens for one in candidates])
     if most <= 0:
-        return Warm(candidates, "cold")
+        return Kept(candidates, "cold")
+    room = below(config.bounded_load, config.sticky_slack)(query, candidates).candidates
     enough = config.sticky_share * most
-    room = below(config.bounded_load, config.sticky_slack)(query, candidates)
     warm = [one for one in room if one.cached_tokens >= enough]
     if not warm:
-        return Warm(room, "left, warm ones have too many streams")
-    cold = [one for one in room if one.cached_tokens < enough]
-    if not cold:
-        return Warm(warm, "warm")
-    peak = config.prefill_tokens_per_second
-    soonest = min(first_token_seconds(query, one, peak) for one in warm)
-    later = soonest - min(first_token_seconds(query, one, peak) for one in cold)
-    if later > config.max_ttft_penalty:
-        return Warm(room, f"left, warm ones are {later:.2f} s later")
-    return Warm(warm, "warm")
+        return Kept(room, "left, warm ones have too many streams")
+    if len(warm) < len(room):
+        peak = config.prefill_tokens_per_second
+        soonest = min(first_token_seconds(query, warm, peak))
+        # Warm ones are in this minimum too: then the difference is 0, and nothing is left for it.
+        later = soonest - min(first_token_seconds(query, room, peak))
+        if later > config.max_ttft_penalty:
+            return Kept(room, f"left, warm ones are {later:.2f} s later")
+    return Kept(warm, "warm")

@@ -1,6 +1,7 @@
 """The values that policies decide over: a request, the replicas that could serve it, and the decision."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -35,7 +36,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     cached_tokens: int = 0
     """Tokens of this request's prompt that it probably has in its prefix cache."""
     ttft: float | None = None
-    """Seconds to the first token, moving average over its requests; None: not known."""
+    """Seconds to the first token, moving average over its requests; None: not known, or long ago."""
     tpot: float | None = None
     """Seconds per output token, moving average."""
     prefill_rate: float = 1000.0
@@ -44,7 +45,14 @@ class Candidate(Struct, frozen=True, kw_only=True):
     """Requests that it should have at once; at that number it is saturated."""
 
 
-Filter = Callable[[Query, Sequence[Candidate]], Sequence[Candidate]]
+class Kept(NamedTuple):
+    """What a filter leaves, and a few words where those belong into the decision's reason."""
+
+    candidates: Sequence[Candidate]
+    words: str = ""
+
+
+Filter = Callable[[Query, Sequence[Candidate]], Kept]
 """Leaves some of the candidates; must leave at least one of at least one."""
 Scorer = Callable[[Query, Sequence[Candidate]], Sequence[float]]
 """One number per candidate, in order; higher is better."""

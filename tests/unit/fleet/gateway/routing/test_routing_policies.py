@@ -149,7 +149,7 @@ def test_a_session_leaves_an_overloaded_replica_and_says_so() -> None:
     busy = [Candidate(id=name, num_requests=10 if name == home else 2) for name in "abc"]
     decision = pick("session_affinity", asked, *busy)
     assert decision.replica_id != home
-    assert f"home {home} is full" in decision.reason
+    assert f"session's home {home} is full" in decision.reason
 
 
 def test_without_a_session_load_decides() -> None:
