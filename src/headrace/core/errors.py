@@ -11,8 +11,14 @@
       x NotFoundError              no such thing                                         404
         - ModelNotFoundError       no such model                                         404
       x OverloadedError            full; come back after `retry_after` seconds           429
+        - QueueFullError           no room to wait for a replica                         429
+        - QueueTimeoutError        waited for a replica's room as long as its class may  429
+        - RequestShedError         turned away, or out of the queue, for higher classes  429
+        - RateLimitError           a limit of its key or tenant: requests, tokens, places 429
+      x BudgetExceededError        the money of its key or tenant is spent               429
       x UnavailableError           not now: loading, draining or restarting              503
         - ConnectionLimitError     more connections than the server keeps open           503
+        - NoReplicaError           a model has had no ready replica for too long         503
       x BadGatewayError            no replica could answer                               502
         - GatewayTimeoutError      no replica answered in time                           504
       x DeadlineExceededError      the request's time ran out before its first token     408
@@ -110,6 +116,33 @@ class OverloadedError(HeadraceError):
         self.retry_after = max(1.0, retry_after)
 
 
+class QueueFullError(OverloadedError):
+    """There is no room to wait for a replica."""
+
+
+class QueueTimeoutError(OverloadedError):
+    """It waited for a replica's room as long as its class allows."""
+
+
+class RequestShedError(OverloadedError):
+    """It was turned away, or taken out of the queue, so that higher classes keep their promises."""
+
+
+class RateLimitError(OverloadedError):
+    """Its key or tenant makes more requests or tokens a minute, or more at once, than is agreed."""
+
+
+class BudgetExceededError(HeadraceError):
+    """The money of its key or tenant is spent or set aside.
+
+    `retry_after`: seconds until there may be some again; None: not by waiting.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = None if retry_after is None else max(1.0, retry_after)
+
+
 class UnavailableError(HeadraceError):
     """Loading, draining or restarting. `retry_after` in seconds."""
 
@@ -120,6 +153,10 @@ class UnavailableError(HeadraceError):
 
 class ConnectionLimitError(UnavailableError):
     """More connections are open than the server answers on; this one is closed."""
+
+
+class NoReplicaError(UnavailableError):
+    """A model has had no ready replica for as long as a request waits for one."""
 
 
 class BadGatewayError(HeadraceError):

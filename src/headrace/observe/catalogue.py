@@ -216,6 +216,38 @@ KEY_REQUESTS = Metric(
     "headrace_api_key_requests_total", Kind.COUNTER, "requests",
     "Requests by the name of the API key that they came with.", ("key",), server_wide=True,
 )  # fmt: skip
+# Gateway: flow control ------------------------------------------------------------------------
+FLOW_WAITING = Metric(
+    "headrace_gateway_queue_requests", Kind.GAUGE, "requests",
+    "Requests that wait for a replica's room, by priority class.", ("priority",),
+)  # fmt: skip
+FLOW_WAITING_TOKENS = Metric(
+    "headrace_gateway_queue_tokens", Kind.GAUGE, "tokens",
+    "Tokens of the requests that wait, prompts and expected answers, by priority class.", ("priority",),
+)  # fmt: skip
+FLOW_WAITING_BYTES = Metric(
+    "headrace_gateway_queue_bytes", Kind.GAUGE, "bytes",
+    "Bodies of all requests that wait.", server_wide=True,
+)  # fmt: skip
+FLOW_RUNNING = Metric(
+    "headrace_gateway_running_requests", Kind.GAUGE, "requests",
+    "Requests that were let through to replicas and have not ended.",
+)  # fmt: skip
+FLOW_QUEUE_TIME = Metric(
+    "headrace_gateway_queue_seconds", Kind.HISTOGRAM, "seconds",
+    "From the arrival of a request to its turn, by priority class.", ("priority",), buckets=LATENCY,
+)  # fmt: skip
+FLOW_REFUSED = Metric(
+    "headrace_gateway_queue_refused_total", Kind.COUNTER, "requests",
+    "Requests that got no turn, by priority class and reason: full, shed (turned away early), evicted (for a "
+    "higher class), timeout, no_replica, closed (the gateway stops), left (by the client).",
+    ("priority", "reason"),
+)  # fmt: skip
+FLOW_SERVED = Metric(
+    "headrace_gateway_tenant_tokens_total", Kind.COUNTER, "tokens",
+    "Weighted tokens that count in a tenant's share of the replicas.", ("tenant",), server_wide=True,
+)  # fmt: skip
+
 BUILD = Metric(
     "headrace_build_info", Kind.GAUGE, "info", "1; the label is the version.",
     ("version",), server_wide=True,

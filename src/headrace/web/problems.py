@@ -21,7 +21,12 @@ _TABLE: tuple[tuple[type[HeadraceError], Row], ...] = (
     (errors.PermissionDeniedError, (403, "permission_error", "permission_denied")),
     (errors.ModelNotFoundError, (404, "invalid_request_error", "model_not_found")),
     (errors.NotFoundError, (404, "invalid_request_error", "not_found")),
+    (errors.QueueFullError, (429, "rate_limit_error", "queue_full")),
+    (errors.QueueTimeoutError, (429, "rate_limit_error", "queue_timeout")),
+    (errors.RequestShedError, (429, "rate_limit_error", "request_shed")),
+    (errors.BudgetExceededError, (429, "insufficient_quota", "insufficient_quota")),
     (errors.OverloadedError, (429, "rate_limit_error", "rate_limit_exceeded")),
+    (errors.NoReplicaError, (503, "service_unavailable_error", "no_replica")),
     (errors.UnavailableError, (503, "service_unavailable_error", "service_unavailable")),
     (errors.GatewayTimeoutError, (504, "server_error", "gateway_timeout")),
     (errors.BadGatewayError, (502, "server_error", "bad_gateway")),
@@ -106,6 +111,11 @@ def _headers(error: Exception) -> dict[str, str]:
     headers = {}
     if isinstance(error, errors.OverloadedError | errors.UnavailableError):
         headers["retry-after"] = str(math.ceil(error.retry_after))
+    if isinstance(error, errors.BudgetExceededError):
+        # OpenAI's clients try a 429 again by themselves, unless they are told that it is of no use.
+        headers["x-should-retry"] = "false"
+        if error.retry_after is not None:
+            headers["retry-after"] = str(math.ceil(error.retry_after))
     if isinstance(error, errors.AuthenticationError):
         headers["www-authenticate"] = "Bearer"
     if isinstance(error, _CLOSING):

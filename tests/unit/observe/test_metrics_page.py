@@ -96,7 +96,19 @@ def recorded():
     metrics.set(catalogue.BUILD, ("1",), 1.0)
     metrics.set(catalogue.PROCESS_START, (), 1.0)
     metrics.set(catalogue.READY, (), 1.0)
+    record_gateway(metrics)
     return metrics, engine, clock
+
+
+def record_gateway(metrics):
+    """A value in every family that only a gateway has."""
+    for metric in catalogue.catalogue():
+        if metric.name.startswith("headrace_gateway_"):
+            labels = metric.labels if metric.server_wide else ("model", *metric.labels)
+            if metric.kind is catalogue.Kind.HISTOGRAM:
+                metrics.histogram(metric, labels).observe(1.0)
+            else:
+                metrics.set(metric, labels, 1.0)
 
 
 def families(text):

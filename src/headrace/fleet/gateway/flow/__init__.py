@@ -1,0 +1,1 @@
+"""Flow control: requests wait here, in a fair order, until a replica has room for them."""
