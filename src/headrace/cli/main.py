@@ -26,6 +26,7 @@ COMMANDS = {
     "models": Command("headrace.cli.models:main", "List, fetch and remove models."),
     "doctor": Command("headrace.cli.doctor:main", "Show what was detected and what was chosen."),
     "gateway": Command("headrace.cli.gateway:main", "One address in front of many replicas."),
+    "fleet": Command("headrace.cli.fleet:main", "Show and change a gateway's replicas."),
     "bench": Command("headrace.cli.bench:main", "Load any OpenAI-compatible server and measure."),
 }
 

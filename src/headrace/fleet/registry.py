@@ -61,6 +61,11 @@ class Registry:
         self._by_operator[spec.name] = spec
         self._apply({**{s.name: s for s in self._listed}, **self._by_operator})
 
+    def set_draining(self, replica: Replica, is_draining: bool) -> None:
+        """It gets nothing new, or takes part again."""
+        replica.is_draining = is_draining
+        self.on_change()
+
     def remove(self, replica_id: str) -> bool:
         """Drain and forget a replica that an operator added; one that is listed is only drained.
 

@@ -17,9 +17,11 @@ from headrace.web.endpoint import Access, Endpoint, Operation
 from headrace.web.middleware import BodyLimit, ConnectionLimit, Observed, Problems
 
 
-def build_app(service: Service, config: FleetConfig, metrics: Metrics, clock: Clock) -> App:
+def build_app(
+    service: Service, admin: list[Endpoint], config: FleetConfig, metrics: Metrics, clock: Clock
+) -> App:
     """From the outside in: observed, bounded, errors as objects; the passed-on paths first, by a table."""
-    routes = _routes(service, metrics, clock)
+    routes = [*_routes(service, metrics, clock), *admin]
     router = Router(routes, redirect_slashes=False)
 
     async def routed(scope: Scope, receive: Receive, send: Send) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from headrace.config.fleet.root import FleetConfig
+from headrace.config.fleet.routing import RoutingConfig
 from headrace.core.clock import Clock
 from headrace.fleet.gateway.routing.values import Candidate, Decision, Query
 from headrace.fleet.registry import Registry
@@ -15,7 +16,7 @@ from headrace.fleet.replica import Replica
 #: Prompt tokens per second that are reckoned with before any were seen.
 DEFAULT_PREFILL_RATE = 2000.0
 
-Choose = Callable[[Query, Sequence[Candidate]], Decision]
+Choose = Callable[[RoutingConfig, Query, Sequence[Candidate]], Decision]
 
 
 class Choice(NamedTuple):
@@ -68,7 +69,7 @@ class Router:
             number=number,
             draw=self._random.random(),
         )
-        decision = self._choose(query, self._candidates(replicas, wanted))
+        decision = self._choose(self.config.routing, query, self._candidates(replicas, wanted))
         replica = next(r for r in replicas if r.id == decision.replica_id)
         replica.breaker.note_sent(self._clock.monotonic())
         return Choice(replica, decision)

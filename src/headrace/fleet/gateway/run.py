@@ -19,6 +19,7 @@ from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import ConfigError
 from headrace.fleet.backends.registry import backend_for
 from headrace.fleet.discovery import Discovery, FileDiscovery, StaticDiscovery
+from headrace.fleet.gateway.admin.routes import Admin
 from headrace.fleet.gateway.app import build_app
 from headrace.fleet.gateway.dispatch import Dispatcher
 from headrace.fleet.gateway.router import Router
@@ -31,7 +32,9 @@ from headrace.fleet.replica import Replica
 from headrace.fleet.upstream.pool import Pool, address_of
 from headrace.observe.logs import set_up_logging
 from headrace.observe.metrics import Metrics
+from headrace.web.endpoint import Endpoint
 from headrace.web.http_server import HttpServer, allow_open_files, http_config
+from headrace.web.keys import KeyRing
 from headrace.web.port import bind, url_of
 from headrace.web.protocol import ConnectionBounds
 
@@ -57,14 +60,18 @@ class Gateway:
         self._file = file
         self._config = config
         self._registry = Registry(config.health, clock, partial(_make_replica, config))
-        router = Router(self._registry, config, clock, partial(choose, config.routing))
+        router = Router(self._registry, config, clock, choose)
         self._prober = Prober(self._registry, clock, probe)
         self._registry.on_change = self._on_change
         self._router = router
         dispatcher = Dispatcher(router, self._prober, config.gateway, clock)
         self._service = Service(config, self._registry, dispatcher, clock)
-        app = build_app(self._service, config, Metrics(), clock)
         gateway = config.gateway
+        admin: list[Endpoint] = []
+        if gateway.admin_keys is not None:
+            keys = KeyRing(SecurityConfig(api_keys=gateway.admin_keys), clock)
+            admin = Admin(self._registry, self.reload, keys, clock).endpoints()
+        app = build_app(self._service, admin, config, Metrics(), clock)
         bounds = ConnectionBounds(
             max_connections=gateway.max_connections,
             read_timeout=gateway.read_timeout,
@@ -125,22 +132,31 @@ class Gateway:
         handlers: dict[int, Callable[[], None]] = {
             signal.SIGTERM: self.stop,
             signal.SIGINT: self.stop,
-            signal.SIGHUP: self.reload,
+            signal.SIGHUP: self._on_hangup,
         }
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
 
     def reload(self) -> None:
-        """Read the file again. A bad one is refused, and all stays as it is; no stream notices."""
-        try:
-            config = read_fleet(self._file)
-        except ConfigError as error:
-            log.error("%s The configuration of before stays.", error)
-            return
+        """Read the file again; no stream notices. Raises ConfigError for a bad one, and all stays as it is."""
+        config = read_fleet(self._file)
         self._discoveries = _discoveries(config)
         self._registry.health = config.health
         self._router.config = config
+        self._service.apply(config)
+        if (config.gateway.host, config.gateway.port) != (
+            self._config.gateway.host,
+            self._config.gateway.port,
+        ):
+            log.warning("Another address takes effect at the next start")
+        self._config = config
         log.info("The configuration was read again")
+
+    def _on_hangup(self) -> None:
+        try:
+            self.reload()
+        except ConfigError as error:
+            log.error("%s The configuration of before stays.", error)
 
     def stop(self) -> None:
         """Once: finish what runs, then end. Twice: end now."""

@@ -35,6 +35,11 @@ class Service:
         self._idle = asyncio.Event()
         self._idle.set()
 
+    def apply(self, config: FleetConfig) -> None:
+        """From now on."""
+        self.config = config
+        self._dispatcher.config = config.gateway
+
     @property
     def router(self) -> Router:
         """Who chooses replicas."""

@@ -1,0 +1,105 @@
+"""`/admin`: replicas listed, added, drained, removed; the configuration read again."""
+
+from collections.abc import Callable
+
+from headrace.api.decode import decode
+from headrace.config.fleet.replicas import ReplicaSpec
+from headrace.core.clock import Clock
+from headrace.core.errors import BadRequestError, ConfigError, NotFoundError
+from headrace.fleet.gateway.admin.shapes import Done, FleetStatus, status_of
+from headrace.fleet.registry import Registry
+from headrace.fleet.replica import Replica
+from headrace.web.asgi import App, Receive, Scope, Send, send_json
+from headrace.web.bodies import BodyBudget, read_body
+from headrace.web.endpoint import Endpoint, Operation
+from headrace.web.keys import KeyRing
+
+#: Bytes of a body that an operator sends.
+MAX_BODY_BYTES = 1024 * 1024
+
+
+class Admin:
+    """The admin API of one gateway."""
+
+    def __init__(
+        self, registry: Registry, reload: Callable[[], None], keys: KeyRing, clock: Clock
+    ) -> None:
+        """`reload` raises ConfigError for a file that is refused."""
+        self._registry = registry
+        self._reload = reload
+        self._keys = keys
+        self._clock = clock
+        self._bodies = BodyBudget(MAX_BODY_BYTES)
+
+    def endpoints(self) -> list[Endpoint]:
+        """Every route of it."""
+        one = "/replicas/{replica_id}"
+        return [
+            self._endpoint("GET", "/replicas", self._show, "Every replica, its standing and load."),
+            self._endpoint(
+                "POST", "/replicas", self._add, "Add a replica, or change one of yours."
+            ),
+            self._endpoint("POST", f"{one}/drain", self._drain, "Send a replica nothing new."),
+            self._endpoint("POST", f"{one}/undrain", self._undrain, "Let it take part again."),
+            self._endpoint("DELETE", one, self._remove, "Let a replica finish, and forget it."),
+            self._endpoint("POST", "/reload", self._read_again, "Read the configuration again."),
+        ]
+
+    def _endpoint(self, method: str, path: str, app: App, summary: str) -> Endpoint:
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            self._keys.authenticate(scope)
+            await app(scope, receive, send)
+
+        response = FleetStatus if method == "GET" else Done
+        operation = Operation(summary=summary, tag="admin", response=response)
+        return Endpoint(method, f"/admin{path}", guarded, operation)
+
+    async def _show(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        now = self._clock.monotonic()
+        found = tuple(status_of(replica, now) for replica in self._registry)
+        await send_json(send, FleetStatus(replicas=found))
+
+    async def _add(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._bodies.reserve(scope) as reservation:
+            body = await read_body(receive, reservation)
+        if body is None:
+            return
+        spec = _spec(body)
+        self._registry.add(spec)
+        await send_json(send, Done(message=f"Replica {spec.name} was added."), status=201)
+
+    async def _drain(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        replica = self._named(scope)
+        self._registry.set_draining(replica, True)
+        await send_json(send, Done(message=f"Replica {replica.id} gets nothing new."))
+
+    async def _undrain(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        replica = self._named(scope)
+        self._registry.set_draining(replica, False)
+        await send_json(send, Done(message=f"Replica {replica.id} takes part again."))
+
+    async def _remove(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        replica = self._named(scope)
+        self._registry.remove(replica.id)
+        await send_json(send, Done(message=f"Replica {replica.id} finishes what it has."))
+
+    async def _read_again(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        try:
+            self._reload()
+        except ConfigError as error:
+            raise BadRequestError(f"{error} The configuration of before stays.") from None
+        await send_json(send, Done(message="The configuration was read again."))
+
+    def _named(self, scope: Scope) -> Replica:
+        name = scope["path_params"]["replica_id"]
+        replica = self._registry.get(name)
+        if replica is None:
+            raise NotFoundError(f"There is no replica '{name[:200]}'.")
+        return replica
+
+
+def _spec(body: bytes) -> ReplicaSpec:
+    try:
+        return decode(body, ReplicaSpec)
+    except ConfigError as error:
+        raise BadRequestError(str(error), param="url") from None
