@@ -1,0 +1,1 @@
+"""What replicas probably have in their prefix caches: indices over hashed blocks of prompts."""
