@@ -33,6 +33,8 @@ class RetryConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Retries per request over the last 10 seconds, beside ten that are always there: no storm of retries."""
     resume_attempts: Annotated[int, Meta(ge=0, le=10)] = 3
     """Replicas that may go on with an answer that broke off in the middle; 0 tells the client instead."""
+    patience: Annotated[float, Meta(ge=0, extra={"unit": "seconds"})] = 10.0
+    """Seconds that a request whose replica failed waits for another one, while none is ready."""
     hedge_after: Annotated[float, Meta(gt=0, extra={"unit": "seconds"})] | None = None
     """Seconds without a first byte after which a second replica is asked too; the first answer counts."""
 

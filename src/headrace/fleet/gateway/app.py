@@ -59,6 +59,7 @@ def _routes(service: Service, metrics: Metrics, clock: Clock) -> list[Endpoint]:
             )
 
     async def exposed(_scope: Scope, _receive: Receive, send: Send) -> None:
+        service.admission.write_gauges()
         await send_body(send, expose(metrics).encode(), content_type=CONTENT_TYPE)
 
     async def version(_scope: Scope, _receive: Receive, send: Send) -> None:

@@ -11,6 +11,7 @@ from headrace.core.errors import BadRequestError
 from headrace.fleet.gateway.endpoints import Endpoint, Kind
 
 MAX_DEPTH = 100
+_PEERS_ONLY = ("prior_output_ids",)
 #: Fields that bound the output, in the order in which they count.
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict")
 
@@ -75,6 +76,10 @@ def read_call(
         ) from None
     if not isinstance(body, dict):
         raise BadRequestError("The body must be a JSON object.", code="invalid_json")
+    if any(name in body for name in _PEERS_ONLY):
+        # Replicas trust the gateway with them; clients are not the gateway.
+        body = {name: value for name, value in body.items() if name not in _PEERS_ONLY}
+        raw = msgspec.json.encode(body)
     model = body.get("model", "")
     if model is None:
         model = ""

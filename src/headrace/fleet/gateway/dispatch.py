@@ -6,6 +6,7 @@ the tokens that were sent; if none can, the stream ends with an error event. Not
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.replicas import Dialect
@@ -26,6 +27,8 @@ log = logging.getLogger("headrace.fleet")
 
 #: Failures that say nothing against a replica's health.
 _BLAMELESS = frozenset({FailureKind.OVERLOADED, FailureKind.REFUSED})
+#: Dialects that keep prefix caches apart by `cache_salt`; others may refuse a field that they do not know.
+_SALTING = frozenset({Dialect.HEADRACE, Dialect.VLLM, Dialect.SGLANG})
 
 
 class Dispatcher:
@@ -38,13 +41,15 @@ class Dispatcher:
         self.clock = clock
         self.budget = RetryBudget(config.retries.budget)
 
-    async def run(self, call: Call, wanted: Wanted, answer: Answer, patience: float) -> Progress:
+    async def run(
+        self, call: Call, wanted: Wanted, answer: Answer, on_lease: Callable[[], None]
+    ) -> Progress:
         """Have a request answered; what is known of its answer in the end.
 
-        `patience`: seconds that it waits while no replica can be used. Raises HeadraceError before the first byte.
+        `on_lease` is called whenever it counts at a replica. Raises HeadraceError before the first byte.
         """
         self.budget.note_request(self.clock.monotonic())
-        dispatch = _Dispatch(self, call, wanted, answer, patience)
+        dispatch = _Dispatch(self, call, wanted, answer, on_lease)
         try:
             async with asyncio.timeout(self.config.timeouts.total):
                 await dispatch.run()
@@ -60,15 +65,20 @@ class Dispatcher:
 
 class _Dispatch:
     def __init__(
-        self, shared: Dispatcher, call: Call, wanted: Wanted, answer: Answer, patience: float
+        self,
+        shared: Dispatcher,
+        call: Call,
+        wanted: Wanted,
+        answer: Answer,
+        on_lease: Callable[[], None],
     ) -> None:
         self._shared = shared
         self._call = call
         self._wanted = wanted
         self._answer = answer
-        self._patience = patience
+        self._on_lease = on_lease
         self._attempts = Attempts(shared.config.retries, shared.budget)
-        self._body, self._adds_usage = _body(call, wanted.model)
+        self._adds_usage = call.is_stream and call.endpoint.can_resume and not call.wants_usage
         self._created = int(shared.clock.wall())
         self.progress = Progress()
 
@@ -102,7 +112,7 @@ class _Dispatch:
 
     async def _choose(self) -> Choice:
         shared = self._shared
-        deadline = shared.clock.monotonic() + self._patience
+        deadline = shared.clock.monotonic() + shared.config.retries.patience
         tried = self._attempts.tried
         while True:
             choice = shared.router.pick(self._wanted_now(), tried)
@@ -138,13 +148,14 @@ class _Dispatch:
             self.progress,
             drops_usage=self._adds_usage,
             cached_tokens=decision.cached_tokens,
+            on_lease=self._on_lease,
         )
 
     def _sent_to(self, replica: Replica) -> wire.Call | None:
         """The request as this replica gets it; None if it cannot go on with what was begun elsewhere."""
         first = wire.Call(
             path=self._call.endpoint.path,
-            body=self._body,
+            body=self._body(replica),
             is_stream=self._call.is_stream,
             request_id=self._call.request_id,
             created=self._created,
@@ -154,6 +165,21 @@ class _Dispatch:
         if not (self.progress.keeps_text or is_peer(replica)):
             return None
         return replica.backend.resume(first, self.progress.as_wire())
+
+    def _body(self, replica: Replica) -> bytes:
+        """The client's body with what this gateway puts in."""
+        call, wanted = self._call, self._wanted
+        changes: dict[str, object] = {}
+        if call.model != wanted.model:
+            changes["model"] = wanted.model
+        if self._adds_usage:
+            # What an answer cost is counted by the replica; the client does not see the event.
+            options = call.body.get("stream_options")
+            options = options if isinstance(options, dict) else {}
+            changes["stream_options"] = {**options, "include_usage": True}
+        if wanted.salt and replica.spec.dialect in _SALTING:
+            changes["cache_salt"] = wanted.salt
+        return patched(call, changes)
 
     def _keeps_text(self, replica: Replica) -> bool:
         """An answer of this replica could be gone on with by its text, and by nothing better."""
@@ -191,17 +217,3 @@ class _Dispatch:
 def is_peer(replica: Replica) -> bool:
     """It tells the ids of its tokens, and goes on from them."""
     return replica.spec.dialect is Dialect.HEADRACE and replica.spec.peer_token is not None
-
-
-def _body(call: Call, model: str) -> tuple[bytes, bool]:
-    """The body that replicas get, and whether usage was asked for that the client did not ask for."""
-    changes: dict[str, object] = {}
-    if call.model != model:
-        changes["model"] = model
-    adds_usage = call.is_stream and call.endpoint.can_resume and not call.wants_usage
-    if adds_usage:
-        # What an answer cost is counted by the replica; the client does not see the event.
-        options = call.body.get("stream_options")
-        options = options if isinstance(options, dict) else {}
-        changes["stream_options"] = {**options, "include_usage": True}
-    return patched(call, changes), adds_usage

@@ -1,5 +1,7 @@
 """One try: one request at one replica, from its lease to the end of its answer."""
 
+from collections.abc import Callable
+
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.core.clock import Clock
 from headrace.fleet.backends import values as wire
@@ -36,10 +38,12 @@ class Exchange:
         *,
         drops_usage: bool,
         cached_tokens: int,
+        on_lease: Callable[[], None],
     ) -> None:
-        """Send `sent`, and answer with what comes. Raises UpstreamError.
+        """Send `sent`, and answer with what comes; `on_lease` is called once it counts at the replica.
 
-        What the replica refuses as the client's fault is passed on, unless the answer has begun.
+        Raises UpstreamError, or RefusedError for a request that is wrong.
+
         """
         backend = self._replica.backend
         outgoing = backend.outgoing(sent)
@@ -48,6 +52,7 @@ class Exchange:
         with self._replica.lease(
             prefill_tokens=missing, decode_tokens=self._call.output_tokens
         ) as lease:
+            on_lease()
             started = self._clock.monotonic()
             response = await self._replica.pool.request(
                 outgoing.method, outgoing.path, self._headers(outgoing), outgoing.body

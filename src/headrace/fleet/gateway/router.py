@@ -33,6 +33,8 @@ class Wanted(NamedTuple):
     prompt_tokens: int
     output_tokens: int
     session: str
+    salt: str
+    """Keeps its prefix cache apart from others'; empty: shared."""
     suits: Callable[[Replica], bool]
     """Whether a replica can do what the request needs."""
     cached: Callable[[Replica], int]
@@ -75,8 +77,15 @@ class Router:
         return Choice(replica, decision)
 
     def knows(self, model: str) -> bool:
-        """Any replica, ready or not, serves it."""
-        return any(model in replica.models for replica in self._registry)
+        """Any replica, ready or not, serves it; or one has not said yet what it serves."""
+        return any(not replica.models or model in replica.models for replica in self._registry)
+
+    def free_places(self, model: str) -> int | None:
+        """Requests that ready replicas could take now beyond those they have; None: no replica is ready."""
+        serving = self._registry.serving(model)
+        if not serving:
+            return None
+        return sum(max(0, r.max_requests - r.load.num_requests) for r in serving)
 
     def note_change(self) -> None:
         """Replicas came, went or can serve again: whoever waits looks again."""

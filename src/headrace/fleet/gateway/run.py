@@ -58,6 +58,7 @@ class Gateway:
 
     def __init__(self, file: Path, config: FleetConfig, clock: Clock) -> None:
         self._file = file
+        self._metrics = Metrics()
         self._config = config
         self._registry = Registry(config.health, clock, partial(_make_replica, config))
         router = Router(self._registry, config, clock, choose)
@@ -65,13 +66,13 @@ class Gateway:
         self._registry.on_change = self._on_change
         self._router = router
         dispatcher = Dispatcher(router, self._prober, config.gateway, clock)
-        self._service = Service(config, self._registry, dispatcher, clock)
+        self._service = Service(config, self._registry, dispatcher, self._metrics, clock)
         gateway = config.gateway
         admin: list[Endpoint] = []
         if gateway.admin_keys is not None:
             keys = KeyRing(SecurityConfig(api_keys=gateway.admin_keys), clock)
             admin = Admin(self._registry, self.reload, keys, clock).endpoints()
-        app = build_app(self._service, admin, config, Metrics(), clock)
+        app = build_app(self._service, admin, config, self._metrics, clock)
         bounds = ConnectionBounds(
             max_connections=gateway.max_connections,
             read_timeout=gateway.read_timeout,
@@ -124,6 +125,7 @@ class Gateway:
     def _on_change(self) -> None:
         self._prober.sync()
         self._router.note_change()
+        self._service.admission.wake()
 
     # -- reload and end ---------------------------------------------------------------------------
 

@@ -1,7 +1,10 @@
 """What every request to a gateway passes through, in order."""
 
 import asyncio
+import hashlib
 from collections.abc import Callable
+
+import msgspec
 
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
@@ -10,25 +13,39 @@ from headrace.core.stats import ReplicaRole
 from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.call import Call, read_call
 from headrace.fleet.gateway.dispatch import Dispatcher
-from headrace.fleet.gateway.endpoints import ENDPOINTS
+from headrace.fleet.gateway.endpoints import ENDPOINTS, Kind
+from headrace.fleet.gateway.flow.admission import Admission
+from headrace.fleet.gateway.flow.values import Ticket
 from headrace.fleet.gateway.router import Router, Wanted
 from headrace.fleet.registry import Registry
 from headrace.fleet.replica import Replica
+from headrace.observe.metrics import Metrics
 from headrace.web.asgi import Receive, Scope, Send
 from headrace.web.bodies import BodyBudget, read_body
 from headrace.web.streaming import watch_disconnect
+
+#: Tenant of requests without a key, where none is needed.
+ANONYMOUS = "anonymous"
 
 
 class Service:
     """The gateway's way of a request: read, resolve, dispatch."""
 
     def __init__(
-        self, config: FleetConfig, registry: Registry, dispatcher: Dispatcher, clock: Clock
+        self,
+        config: FleetConfig,
+        registry: Registry,
+        dispatcher: Dispatcher,
+        metrics: Metrics,
+        clock: Clock,
     ) -> None:
         self.config = config
         self.registry = registry
         self._dispatcher = dispatcher
         self._clock = clock
+        self.admission = Admission(
+            config.flow, clock, dispatcher.router.free_places, metrics=metrics
+        )
         self._bodies = BodyBudget(config.gateway.max_buffered_bytes)
         self.is_draining = False
         self._num_open = 0
@@ -70,8 +87,7 @@ class Service:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, raw: bytes) -> None:
         call = self._read(scope, raw)
-        wanted = self._wanted(call)
-        work = asyncio.ensure_future(self._dispatcher.run(call, wanted, Answer(send), 0.0))
+        work = asyncio.ensure_future(self._admitted(call, Answer(send)))
         is_gone = False
 
         def leave() -> None:
@@ -89,6 +105,26 @@ class Service:
             scope["headrace.status"] = 499
         finally:
             watcher.cancel()
+
+    async def _admitted(self, call: Call, answer: Answer) -> None:
+        """Wait for a turn, then have it answered."""
+        wanted = self._wanted(call)
+        if call.endpoint.kind is Kind.TEXT:  # costs a replica next to nothing
+            await self._dispatcher.run(call, wanted, answer, lambda: None)
+            return
+        ticket = Ticket(
+            lane=wanted.model,
+            tenant=ANONYMOUS,
+            priority=self.config.flow.usual_class,
+            prompt_tokens=call.prompt_tokens,
+            output_tokens=call.output_tokens,
+            num_bytes=len(call.raw),
+        )
+        async with self.admission.enter(ticket) as slot:
+            progress = await self._dispatcher.run(call, wanted, answer, slot.placed)
+            if (usage := progress.usage) is not None:
+                prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
+                slot.used(prompt_tokens=prompt, output_tokens=usage.output_tokens)
 
     def _read(self, scope: Scope, raw: bytes) -> Call:
         headers = {
@@ -111,6 +147,7 @@ class Service:
             prompt_tokens=call.prompt_tokens,
             output_tokens=call.output_tokens,
             session=_session(call, self.config.routing.session_headers),
+            salt=_salt("", call.body.get("cache_salt")),
             suits=_suits(call),
             cached=lambda _: 0,
         )
@@ -134,6 +171,14 @@ def _session(call: Call, names: tuple[str, ...]) -> str:
     found = next((call.headers[name] for name in names if name in call.headers), "")
     user = call.body.get("user")
     return found or (user if isinstance(user, str) else "")
+
+
+def _salt(tenant: str, given: object) -> str:
+    """One that no client can make: tenants share no cache, whatever salts they send."""
+    if not tenant and not given:
+        return ""
+    text = msgspec.json.encode([tenant, given if isinstance(given, str) else ""])
+    return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
 def _suits(call: Call) -> Callable[[Replica], bool]:
