@@ -152,6 +152,13 @@ struct SampleArgs {
   int64_t history_stride;  // in elements
   const int32_t *history_lengths, *num_prompt, *bias_starts, *bias_ids;
   const float* bias_values;
+  // Penalties for repetition; null where no row has them, 0 in rows that have none.
+  const float *dry_multiplier, *dry_base;
+  const int32_t *dry_allowed_length, *dry_window, *dry_sets;
+  const uint32_t* dry_breakers;  // [sets, dry_breakers_stride]
+  int64_t dry_breakers_stride;
+  const int32_t* dry_words;  // [sets, dry_words_stride]
+  int64_t dry_words_stride;
   const uint32_t* allowed;  // [R, allowed_stride] or null
   int64_t allowed_stride;   // in elements
   int32_t* token_ids;       // [R], and so on

@@ -32,6 +32,14 @@ struct Batch {
   Array1<float> bias_values;
 };
 
+// kernels/values.py: DryBatch.
+struct Dry {
+  Array1<float> multiplier, base;
+  Array1<int32_t> allowed_length, window, sets;
+  Array2<uint32_t> breakers;
+  Array2<int32_t> words;
+};
+
 void require(bool condition, const char* sentence) {
   if (!condition) throw std::invalid_argument(sentence);
 }
@@ -79,6 +87,32 @@ void check_values(const Batch& batch, int64_t rows, int64_t vocab_size, int64_t 
   for (int64_t i = starts[0]; i < starts[rows]; ++i) {
     const int32_t id = batch.bias_ids.data()[i];
     require(id >= 0 && id < vocab_size, "A bias names a token outside the vocabulary.");
+  }
+}
+
+// A list of words is lengths with so many ids behind each; 0 ends it.
+void check_words(const int32_t* words, int64_t size) {
+  for (int64_t i = 0; i < size && words[i] != 0; i += 1 + words[i]) {
+    require(words[i] > 0 && words[i] < size - i, "A breaker's word does not end.");
+  }
+}
+
+void check_dry(const Dry& dry, size_t rows, int64_t vocab_size) {
+  for (const size_t size : {dry.multiplier.size(), dry.base.size(), dry.allowed_length.size(),
+                            dry.window.size(), dry.sets.size()}) {
+    require(size == rows, "Every array of a DRY batch has one entry per row.");
+  }
+  const auto num_sets = static_cast<int64_t>(dry.breakers.shape(0));
+  require(dry.breakers.shape(1) >= static_cast<size_t>((vocab_size + 31) / 32),
+          "Breakers have one bit per token.");
+  require(static_cast<int64_t>(dry.words.shape(0)) == num_sets, "Every set has a row of words.");
+  const auto width = static_cast<int64_t>(dry.words.shape(1));
+  for (int64_t set = 0; set < num_sets; ++set) check_words(dry.words.data() + set * width, width);
+  for (size_t r = 0; r < rows; ++r) {
+    if (dry.multiplier.data()[r] == 0.0f) continue;
+    require(dry.sets.data()[r] >= 0 && dry.sets.data()[r] < num_sets, "A row has no breakers.");
+    require(dry.allowed_length.data()[r] >= 1, "A repetition has at least one token.");
+    require(dry.window.data()[r] >= 0, "A window is not negative.");
   }
 }
 
@@ -131,6 +165,24 @@ class BoundSample {
 
   // The caller's object around the outputs.
   const nb::object& output() const { return output_; }
+
+  // Penalise repetition. The arrays' contents do not change afterwards.
+  void set_dry(const Array1<float>& multiplier, const Array1<float>& base,
+               const Array1<int32_t>& allowed_length, const Array1<int32_t>& window,
+               const Array1<int32_t>& sets, const Array2<uint32_t>& breakers,
+               const Array2<int32_t>& words) {
+    dry_ = Dry{multiplier, base, allowed_length, window, sets, breakers, words};
+    check_dry(*dry_, logits_.shape(0), args_.vocab_size);
+    args_.dry_multiplier = multiplier.data();
+    args_.dry_base = base.data();
+    args_.dry_allowed_length = allowed_length.data();
+    args_.dry_window = window.data();
+    args_.dry_sets = sets.data();
+    args_.dry_breakers = breakers.data();
+    args_.dry_breakers_stride = static_cast<int64_t>(breakers.shape(1));
+    args_.dry_words = words.data();
+    args_.dry_words_stride = static_cast<int64_t>(words.shape(1));
+  }
 
   // Of the kernel, in the last draw.
   double seconds() const { return seconds_; }
@@ -191,6 +243,7 @@ class BoundSample {
   std::shared_ptr<Device> device_;
   Logits logits_;
   Batch batch_;
+  std::optional<Dry> dry_;
   Outputs out_;
   nb::object output_;
   SampleArgs args_{};
@@ -274,6 +327,7 @@ void bind_sampling(nb::module_& module) {
       .def("__init__", &make_bound_sample)
       .def_prop_ro("output", &BoundSample::output)
       .def_prop_ro("seconds", &BoundSample::seconds)
+      .def("set_dry", &BoundSample::set_dry)
       .def("__call__", &BoundSample::draw, nb::arg("allowed").none());
   module.def("score", &score);
 }

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstring>
 
 #include "base/kernels.h"
 #include "base/simd.h"
+#include "sampling/counts.h"
+#include "sampling/dry.h"
 
 namespace headrace::HR_ISA {
 
@@ -16,7 +17,7 @@ HR_INLINE bool has_penalties(const SampleArgs& args, int row) {
 
 HR_INLINE bool has_edits(const SampleArgs& args, int row) {
   return args.allowed != nullptr || args.bias_starts[row + 1] > args.bias_starts[row] ||
-         has_penalties(args, row);
+         has_penalties(args, row) || has_dry(args, row);
 }
 
 HR_INLINE void mask_disallowed(const uint32_t* allowed, float* logits, int size) {
@@ -27,28 +28,6 @@ HR_INLINE void mask_disallowed(const uint32_t* allowed, float* logits, int size)
       logits[first + __builtin_ctz(masked)] = -__builtin_inff();
     }
   }
-}
-
-// Memory for counting tokens: which ids were seen, and (valid only for these) how often.
-struct Counts {
-  uint32_t* seen;  // [ceil(V / 32)]
-  int32_t* times;  // [V]
-
-  HR_INLINE void clear(int size) const {
-    std::memset(seen, 0, sizeof(uint32_t) * static_cast<size_t>((size + 31) / 32));
-  }
-  // True the first time that it is called with this id after `clear`.
-  HR_INLINE bool is_first(int32_t id) const {
-    const uint32_t bit = 1u << (id & 31);
-    const bool is_new = (seen[id >> 5] & bit) == 0;
-    seen[id >> 5] |= bit;
-    return is_new;
-  }
-};
-
-// Ids outside the vocabulary (media placeholders) have no logit and are passed over.
-HR_INLINE bool is_token(int32_t id, int size) {
-  return static_cast<uint32_t>(id) < static_cast<uint32_t>(size);
 }
 
 static void penalise(const SampleArgs& args, int row, float* logits, const Counts& counts) {
@@ -80,7 +59,8 @@ static void penalise(const SampleArgs& args, int row, float* logits, const Count
   }
 }
 
-HR_INLINE void edit_logits(const SampleArgs& args, int row, float* logits, const Counts& counts) {
+HR_INLINE void edit_logits(const SampleArgs& args, int row, float* logits, const Counts& counts,
+                           int32_t* matches) {
   for (int i = args.bias_starts[row]; i < args.bias_starts[row + 1]; ++i) {
     if (is_token(args.bias_ids[i], args.vocab_size))
       logits[args.bias_ids[i]] += args.bias_values[i];
@@ -89,6 +69,7 @@ HR_INLINE void edit_logits(const SampleArgs& args, int row, float* logits, const
     mask_disallowed(args.allowed + row * args.allowed_stride, logits, args.vocab_size);
   }
   if (has_penalties(args, row)) penalise(args, row, logits, counts);
+  if (has_dry(args, row)) penalise_repetition(args, row, logits, counts, matches);
 }
 
 }  // namespace headrace::HR_ISA

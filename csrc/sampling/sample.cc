@@ -27,16 +27,24 @@ struct Workspace {
   double* bins;       // [kBins + 1]
   Counts counts;
   Candidate* candidates;  // [V]
+  int32_t* matches;       // [history_stride]; null where no row is penalised for repetition
 };
 
 constexpr size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-HR_INLINE size_t workspace_bytes(int size) {
-  const size_t v = static_cast<size_t>(size);
+HR_INLINE size_t matches_bytes(const SampleArgs& args) {
+  return args.dry_multiplier == nullptr
+             ? 0
+             : aligned(sizeof(int32_t) * static_cast<size_t>(args.history_stride));
+}
+
+HR_INLINE size_t workspace_bytes(const SampleArgs& args) {
+  const size_t v = static_cast<size_t>(args.vocab_size);
   const size_t blocks = (v + kBlock - 1) / kBlock, segments = (v + kSegment - 1) / kSegment;
   return aligned(4 * v) + 2 * aligned(4 * blocks) + aligned(4 * segments) +
          aligned(sizeof(Draw) * segments) + aligned(sizeof(double) * (kBins + 1)) +
-         aligned((v + 31) / 32 * 4) + aligned(4 * v) + aligned(sizeof(Candidate) * v);
+         aligned((v + 31) / 32 * 4) + aligned(4 * v) + aligned(sizeof(Candidate) * v) +
+         matches_bytes(args);
 }
 
 template <typename T>
@@ -46,8 +54,8 @@ HR_INLINE T* take(std::byte*& memory, size_t count) {
   return taken;
 }
 
-HR_INLINE Workspace workspace_at(std::byte* memory, int size) {
-  const size_t v = static_cast<size_t>(size);
+HR_INLINE Workspace workspace_at(std::byte* memory, const SampleArgs& args) {
+  const size_t v = static_cast<size_t>(args.vocab_size);
   const size_t blocks = (v + kBlock - 1) / kBlock, segments = (v + kSegment - 1) / kSegment;
   Workspace w;
   w.edited = take<float>(memory, v);
@@ -59,6 +67,7 @@ HR_INLINE Workspace workspace_at(std::byte* memory, int size) {
   w.counts.seen = take<uint32_t>(memory, (v + 31) / 32);
   w.counts.times = take<int32_t>(memory, v);
   w.candidates = take<Candidate>(memory, v);
+  w.matches = matches_bytes(args) == 0 ? nullptr : reinterpret_cast<int32_t*>(memory);
   return w;
 }
 
@@ -152,7 +161,7 @@ static void sample_row(const SampleArgs& args, int r, ThreadPool* pool, const Wo
       edited = w.edited;
       std::memcpy(edited, logits, sizeof(float) * static_cast<size_t>(args.vocab_size));
     }
-    edit_logits(args, r, edited, w.counts);
+    edit_logits(args, r, edited, w.counts, w.matches);
     row = {edited, args.vocab_size, w.maxima};
     if (!find_maxima(row, pool, w.sums)) return;
   }
@@ -176,17 +185,17 @@ static void score_row(const SampleArgs& args, int r, ThreadPool* pool, const Wor
 using RowKernel = void (*)(const SampleArgs&, int, ThreadPool*, const Workspace&);
 
 static void run_rows(const SampleArgs& args, ThreadPool& pool, Mapping& scratch, RowKernel kernel) {
-  const size_t stride = workspace_bytes(args.vocab_size);
+  const size_t stride = workspace_bytes(args);
   const bool is_shared = args.num_rows < pool.num_threads() && args.vocab_size >= kSharedVocabulary;
   const size_t bytes = stride * static_cast<size_t>(is_shared ? 1 : pool.num_threads());
   if (scratch.size() < bytes) scratch = Mapping(bytes);
   if (is_shared) {
-    const Workspace w = workspace_at(scratch.data(), args.vocab_size);
+    const Workspace w = workspace_at(scratch.data(), args);
     for (int r = 0; r < args.num_rows; ++r) kernel(args, r, &pool, w);
     return;
   }
   pool.parallel_for(args.num_rows, [&](int64_t r, int thread) {
-    const Workspace w = workspace_at(scratch.data() + thread * stride, args.vocab_size);
+    const Workspace w = workspace_at(scratch.data() + thread * stride, args);
     kernel(args, static_cast<int>(r), nullptr, w);
   });
 }

@@ -40,6 +40,12 @@ struct Batch {
     args.history_lengths = lengths, args.num_prompt = prompts;
     args.bias_starts = bias_starts, args.bias_ids = bias_ids.data();
     args.bias_values = bias_values.data();
+    args.dry_multiplier = dry_multiplier, args.dry_base = dry_base;
+    args.dry_allowed_length = dry_allowed, args.dry_window = dry_window, args.dry_sets = dry_sets;
+    breakers.assign(2 * ((static_cast<size_t>(vocab_size) + 31) / 32), 0);
+    breakers.back() = 1u;
+    args.dry_breakers = breakers.data(), args.dry_breakers_stride = (vocab_size + 31) / 32;
+    args.dry_words = dry_words, args.dry_words_stride = 5;
     if (vocab_size > 1) {
       args.allowed = allowed.data();
       args.allowed_stride = (vocab_size + 31) / 32;
@@ -50,7 +56,7 @@ struct Batch {
   }
   std::vector<float> logits, bias_values;
   std::vector<int32_t> history, bias_ids;
-  std::vector<uint32_t> allowed;
+  std::vector<uint32_t> allowed, breakers;
   float temperature[kRows] = {0.0f, 1.0f, 1.0f, 0.7f, 1.0f, 1e-40f, 2.0f, 1.0f};
   float top_p[kRows] = {1.0f, 1.0f, 1.0f, 0.9f, 0.5f, 0.3f, 1.0f, 0.9999f};
   float min_p[kRows] = {0.0f, 0.0f, 0.0f, 0.0f, 0.1f, 0.0f, 0.05f, 0.0f};
@@ -60,6 +66,12 @@ struct Batch {
   float sigma[kRows] = {0.0f, 0.0f, 0.0f, 1.0f, 0.0f, 0.5f, 0.0f, 2.0f};
   float xtc_probability[kRows] = {1.0f, 1.0f, 0.5f, 0.0f, 1.0f, 1.0f, 1.0f, 0.0f};
   float xtc_threshold[kRows] = {0.1f, 0.1f, 0.05f, 0.1f, 0.2f, 0.0f, 0.01f, 0.1f};
+  float dry_multiplier[kRows] = {1.0f, 0.0f, 0.5f, 1.0f, 1.0f, 1.0f, 0.0f, 2.0f};
+  float dry_base[kRows] = {1.5f, 0.0f, 1.0f, 1.5f, 1.5f, 1.5f, 0.0f, 100.0f};
+  int32_t dry_allowed[kRows] = {1, 0, 1, 1, 1, 1, 0, 2};
+  int32_t dry_window[kRows] = {40, 0, 7, 40, 40, 0, 0, 1 << 30};
+  int32_t dry_sets[kRows] = {0, 0, 1, 0, 0, 1, 0, 0};
+  int32_t dry_words[10] = {2, 0, 1, 0, 0, 4, 3, 2, 1, 0};
   int32_t top_k[kRows] = {0, 0, 0, 0, 3, 0, 1000000, 0};
   uint64_t seeds[kRows] = {1, 2, 3, 4, 5, 6, 7, ~uint64_t{0}};
   int64_t positions[kRows] = {0, 1, 2, 3, 4, 5, 6, 1 << 20};

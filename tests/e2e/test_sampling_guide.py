@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 
 from headrace.api.aliases import ALIASES
+from headrace.api.fields import GenerationFields
 from headrace.core.sampling import SamplingParams
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "sampling.md").read_text()
@@ -43,8 +44,9 @@ def test_a_pattern_ends_whole_and_streamed_answers_alike(server: str) -> None:
 
 def test_every_field_and_alias_has_its_row() -> None:
     rows = set(re.findall(r"^\| `(\w+)` \|", GUIDE, re.MULTILINE))
-    # A budget for reasoning has a guide of its own.
-    assert {*SamplingParams.__struct_fields__} - {"thinking"} <= rows
+    # A budget for reasoning has a guide of its own; the fields of DRY are told one by one.
+    assert {*SamplingParams.__struct_fields__} - {"thinking", "dry"} <= rows
+    assert {name for name in GenerationFields.__struct_fields__ if name.startswith("dry_")} <= rows
     for names in ALIASES.values():
         for alias, field in names.items():
             row = re.search(rf"^\| `{field}` \|.*$", GUIDE, re.MULTILINE)

@@ -18,7 +18,7 @@ from tests.support.tiny_gemma import make_tiny_gemma
 from tests.support.tiny_models import make_tiny_llama
 
 from headrace.core.request import Request
-from headrace.core.sampling import SamplingParams, ThinkingLimit
+from headrace.core.sampling import Dry, SamplingParams, ThinkingLimit
 from headrace.engine.scheduler.sequence import derive_seed
 from headrace.kernels.cpu import _native
 from headrace.kernels.ops import ATTENTION_CHUNK
@@ -53,6 +53,10 @@ SAMPLING: Mapping[str, dict[str, Any]] = {
         "top_p": 0.9,
         "logit_bias": {2: 6.0, 40: 3.0, 41: -100.0},
         "min_tokens": 9,
+    },
+    "dry": {
+        "temperature": 0.0,
+        "dry": Dry(multiplier=2.0, base=1.5, allowed_length=1, window=64, breakers=(5, 6)),
     },
     "thinking": {
         "temperature": 1.2,

@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.kernels.values import SampleBatch
+from headrace.core.sampling import Dry, SamplingParams
+from headrace.core.step import SequenceStart
+from headrace.engine.executor.dry import DrySlots
+from headrace.kernels.values import DryBatch, SampleBatch
 
 DEFAULTS = {
     "temperature": 1.0,
@@ -56,6 +59,15 @@ def sample_batch(
         bias_values=np.array([v for bias in biases for v in bias.values()], np.float32),
         allowed=allowed,
     )
+
+
+def dry_batch(settings: Sequence[Dry | None], vocab_size: int) -> DryBatch | None:
+    """The penalties for repetition of a batch with these rows."""
+    slots = DrySlots()
+    for slot, dry in enumerate(settings):
+        params = SamplingParams(dry=dry)
+        slots.start(SequenceStart(slot, params, (), [], 0, 0))
+    return slots.gather(np.arange(len(settings), dtype=np.int32), vocab_size)
 
 
 def allow(num_rows: int, vocab_size: int, tokens: Sequence[Sequence[int]]) -> NDArray[np.uint32]:

@@ -19,9 +19,12 @@ MAX_LOGIT_BIAS = 1024
 MAX_STOP_TOKEN_IDS = 256
 MAX_ALLOWED = 65_536
 MAX_BAD_WORDS = 128
+MAX_BREAKERS = 64
+MAX_BREAKER_CHARS = 64
 
 StopText = Annotated[str, Meta(max_length=MAX_STOP_CHARS)]
 StopList = Annotated[list[StopText], Meta(max_length=MAX_STOPS)]
+BreakerText = Annotated[str, Meta(min_length=1, max_length=MAX_BREAKER_CHARS)]
 StopPattern = Annotated[str, Meta(max_length=MAX_STOP_PATTERN_CHARS)]
 TokenId = Annotated[int, Meta(ge=0, lt=2**31)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -57,6 +60,16 @@ class GenerationFields(AliasFields, frozen=True, kw_only=True):
     presence_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2.0, le=2.0)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0.0, le=100.0)] | None = None
+    dry_multiplier: Annotated[float, Meta(ge=0.0, le=100.0)] | None = None
+    """The penalty for going on with a repetition, as the next four in llama.cpp's words; 0: none."""
+    dry_base: Annotated[float, Meta(ge=0.0, le=100.0)] | None = None
+    """What each further token multiplies it by; less than 1 means the default, 1.75."""
+    dry_allowed_length: Annotated[int, Meta(ge=1, lt=2**31)] | None = None
+    """A repetition of so many tokens, 2 by default, is penalised by the multiplier itself."""
+    dry_penalty_last_n: Annotated[int, Meta(ge=-1, lt=2**31)] | None = None
+    """Tokens to look for repetitions in; -1: all, 0: none."""
+    dry_sequence_breakers: Annotated[list[BreakerText], Meta(max_length=MAX_BREAKERS)] | None = None
+    """Texts that no repetition reaches across; default line feed, colon, quotation mark, asterisk."""
     logit_bias: Annotated[dict[str, float], Meta(max_length=MAX_LOGIT_BIAS)] | None = None
     seed: Int64 | None = None
     stop: StopText | StopList | None = None

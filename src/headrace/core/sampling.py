@@ -26,11 +26,30 @@ class ThinkingLimit(Struct, frozen=True, kw_only=True):
     """At least one; they hold, or are, what ends reasoning."""
 
 
+class Dry(Struct, frozen=True, kw_only=True):
+    """A penalty for going on with a repetition ("don't repeat yourself", P. E. Weidmann, 2024).
+
+    When the last n tokens, prompt and output, occur earlier too, and n is at least `allowed_length`, the token
+    that followed them there loses `multiplier * base ** (n - allowed_length)`. A repetition never reaches back
+    across a breaker. A pure function of the tokens so far.
+    """
+
+    multiplier: Annotated[float, Meta(ge=0.0, le=100.0)]
+    base: Annotated[float, Meta(ge=1.0, le=100.0)]
+    allowed_length: Annotated[int, Meta(ge=1)]
+    window: Annotated[int, Meta(ge=0)]
+    """How many of the last tokens are looked at; the cost of a step grows with it, not with its square."""
+    breakers: tuple[int, ...] = ()
+    """Tokens that end a repetition each; they are never penalised."""
+    breaker_words: tuple[tuple[int, ...], ...] = ()
+    """Several tokens in a row that do."""
+
+
 class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Resolved parameters of one sequence: no field is left for the engine to guess.
 
     Processing order, the same in every back end: logit_bias, min_tokens mask, allowed_token_ids, bad_words, repetition penalty,
-    presence and frequency penalties, temperature, top_k, top_p, min_p,
+    presence and frequency penalties, dry, temperature, top_k, top_p, min_p,
     top_n_sigma, typical_p, xtc, Gumbel-max draw.
     """
 
@@ -55,6 +74,7 @@ class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Subtracted per occurrence in the output."""
     repetition_penalty: Annotated[float, Meta(gt=0.0, le=100.0)] = 1.0
     """Divides positive and multiplies negative logits of tokens in prompt or output (CTRL, 2019)."""
+    dry: Dry | None = None
     logit_bias: dict[int, float] = {}
     """Added to the logits, by token id; each value in [-100, 100]."""
     allowed_token_ids: tuple[int, ...] = ()
@@ -87,12 +107,3 @@ class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_greedy(self) -> bool:
         """No noise is drawn."""
         return self.temperature == 0.0
-
-    @property
-    def has_penalties(self) -> bool:
-        """The history of the sequence matters for its logits."""
-        return (
-            self.presence_penalty != 0.0
-            or self.frequency_penalty != 0.0
-            or self.repetition_penalty != 1.0
-        )

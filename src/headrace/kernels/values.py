@@ -102,6 +102,22 @@ class StepInputs:
 
 
 @dataclass(slots=True)
+class DryBatch:
+    """Penalties for repetition, of the rows of a `SampleBatch`; see `reference/dry.py`.
+
+    A set of breakers is a row of `breakers` and of `words`; several rows of the batch may share one.
+    """
+
+    multiplier: NDArray[np.float32]  # [R]; 0: the row has none, and its other entries mean nothing
+    base: NDArray[np.float32]  # [R]
+    allowed_length: NDArray[np.int32]  # [R]; at least 1
+    window: NDArray[np.int32]  # [R]; how many of the last tokens are looked at
+    sets: NDArray[np.int32]  # [R]; which set of breakers
+    breakers: NDArray[np.uint32]  # [sets, ceil(V / 32)]; bit set: the token is a breaker
+    words: NDArray[np.int32]  # [sets, W]; breakers of several tokens: a length, its ids, …, 0
+
+
+@dataclass(slots=True)
 class SampleBatch:
     """One draw per row of logits. `history` rows hold a slot's tokens, prompt first.
 
@@ -131,6 +147,7 @@ class SampleBatch:
     bias_ids: NDArray[np.int32]
     bias_values: NDArray[np.float32]
     allowed: NDArray[np.uint32] | None = None  # [R, ceil(V / 32)]; bit set: token allowed (grammar)
+    dry: DryBatch | None = None
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ _WEIGHING: Final[dict[str, Any]] = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
     "repetition_penalty": 1.0,
+    "dry_multiplier": 0.0,
     "logit_bias": {},
     "allowed_token_ids": [],
     "bad_words": [],

@@ -17,10 +17,12 @@ from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, PermissionDeniedError
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request, TokenSegment
+from headrace.core.sampling import SamplingParams
 from headrace.preprocess.answers import Answer, AnswerPlanner, with_limit
 from headrace.preprocess.beams import for_search, read_beams
 from headrace.preprocess.chat_template import ChatTemplate
 from headrace.preprocess.constraint import read_constraint
+from headrace.preprocess.dry import with_dry
 from headrace.preprocess.fit import PromptFitter
 from headrace.preprocess.generation_config import SamplingDefaults
 from headrace.preprocess.messages import plain_messages
@@ -316,7 +318,7 @@ class Preparer:
             prompt_logprobs=None if prior else _larger(fields.prompt_logprobs, prompt_logprobs),
             draw_seed=self._draw_seed,
         )
-        params = with_token_bounds(params, fields, self.tokenizer, self.info.vocab_size)
+        params = self._with_token_wishes(params, fields)
         if answer.thinking is not None:
             params = with_limit(params, answer.thinking)
         grammar = answer.grammar
@@ -348,6 +350,13 @@ class Preparer:
             deadline=arrival.time + resolve_timeout(fields.timeout, self._config.request_timeout),
             max_queue_time=self._config.max_queue_time,
         )
+
+    def _with_token_wishes(
+        self, params: SamplingParams, fields: GenerationFields
+    ) -> SamplingParams:
+        vocab_size = self.info.vocab_size
+        params = with_token_bounds(params, fields, self.tokenizer, vocab_size)
+        return with_dry(params, fields, self.tokenizer, vocab_size)
 
     def _check_wishes(self, fields: GenerationFields, arrival: Arrival) -> None:
         if fields.stream and fields.prompt_logprobs is not None:

@@ -16,6 +16,7 @@ from headrace.grammar.vocabulary import Vocabulary, read_vocabulary
 from headrace.preprocess.special_text import SpecialTokens
 from headrace.preprocess.spelling import TokenBytes, spell
 from headrace.preprocess.text_length import LengthBound, length_bound
+from headrace.preprocess.token_search import TokenSearch
 from headrace.preprocess.tokenizer_cache import cache_path, read_cached, write_cached
 from headrace.preprocess.tokenizer_data import TokenizerData, TokenizerFacts, assemble
 
@@ -33,6 +34,7 @@ _DIRECTORY_FILES = (
 
 #: Characters of a text that is tokenised without asking whether it is too long: milliseconds.
 _SHORT = 32_768
+_SURROGATE = "The text holds a surrogate, which is not a character."
 
 
 class Tokenizer(Protocol):
@@ -79,6 +81,10 @@ class Tokenizer(Protocol):
         """The id of a token, given as the vocabulary writes it."""
         ...
 
+    def tokens_with(self, text: str) -> tuple[int, ...]:
+        """Ids of the tokens whose bytes hold this text (not empty), special ones as they are written."""
+        ...
+
     def vocabulary(self, size: int) -> Vocabulary:
         """What a grammar must know, of a model with logits for `size` tokens. Spells every token."""
         ...
@@ -121,6 +127,11 @@ class TextTokenizer:
         return length_bound(self._core, self._facts.spelling, self._facts.added)
 
     @cached_property
+    def _search(self) -> TokenSearch:
+        # Spelt without being remembered: the joined bytes take a tenth of the room.
+        return TokenSearch(map(self._spell, range(self._size)))
+
+    @cached_property
     def special_tokens(self) -> SpecialTokens:
         return SpecialTokens(self._special.values())
 
@@ -155,6 +166,12 @@ class TextTokenizer:
     def id_of(self, token: str) -> int | None:
         return self._core.token_to_id(token)
 
+    def tokens_with(self, text: str) -> tuple[int, ...]:
+        try:
+            return self._search.holding(text.encode())
+        except UnicodeEncodeError as error:
+            raise BadRequestError(_SURROGATE) from error
+
     def vocabulary(self, size: int) -> Vocabulary:
         return read_vocabulary(
             self._all_bytes,
@@ -169,9 +186,7 @@ class TextTokenizer:
             # `encode` holds the interpreter's lock for as long as it runs; the batch call lets it go.
             return self._core.encode_batch_fast([text], add_special_tokens=False)[0].ids
         except TypeError as error:
-            raise BadRequestError(
-                "The text holds a surrogate, which is not a character."
-            ) from error
+            raise BadRequestError(_SURROGATE) from error
 
     def _encode_plain(self, text: str) -> list[int]:
         """Ids without looking for added tokens: normalise, cut into pieces, merge."""

@@ -65,7 +65,9 @@ class Sampler:
             or table.version != self._version
             or table.has_biases
         ):
-            draw = self._draw = self._backend.bind_sample(logits, self._gather(outputs))
+            draw = self._draw = self._backend.bind_sample(
+                logits, self._gather(outputs, logits.shape[1])
+            )
             self._outputs, self._logits, self._version = outputs, logits, table.version
         allowed = None
         if self._matchers:
@@ -119,7 +121,7 @@ class Sampler:
         is_complete = is_bounded and self._matchers.accept(slot, accepted)
         return RowResult(slot, tuple(accepted), logprobs, is_complete=is_complete)
 
-    def _gather(self, outputs: OutputRows) -> SampleBatch:
+    def _gather(self, outputs: OutputRows, vocab_size: int) -> SampleBatch:
         """The sampling parameters of some slots, one row each, and the positions themselves."""
         table, slots = self._table, outputs.slots
         starts, ids, values = (
@@ -149,6 +151,7 @@ class Sampler:
             bias_starts=starts,
             bias_ids=ids,
             bias_values=values,
+            dry=table.dry.gather(slots, vocab_size),
         )
 
 

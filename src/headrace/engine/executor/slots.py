@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from headrace.core.sampling import SamplingParams
 from headrace.core.step import BlockWrite, SequenceStart
+from headrace.engine.executor.dry import DrySlots
 from headrace.engine.executor.thinking import ThinkingLimits
 
 
@@ -41,6 +42,7 @@ class SlotTable:
         self.num_prompt_logprobs: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
         self.min_tokens: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
         self.thinking = ThinkingLimits()
+        self.dry = DrySlots()
         self._biases: dict[int, tuple[NDArray[np.int32], NDArray[np.float32]]] = {}
         self._masks: dict[int, NDArray[np.int32]] = {}
 
@@ -57,6 +59,7 @@ class SlotTable:
             table[slot] = -1
         self._set_params(slot, params)
         self.thinking.start(start)
+        self.dry.start(start)
         self._masks.pop(slot, None)
         # With a grammar, which is stronger than a minimum length, the matcher masks them.
         if params.min_tokens > 0 and start.mask_token_ids and start.grammar is None:
@@ -68,6 +71,7 @@ class SlotTable:
         self._biases.pop(slot, None)
         self._masks.pop(slot, None)
         self.thinking.end(slot)
+        self.dry.end(slot)
 
     @property
     def has_biases(self) -> bool:

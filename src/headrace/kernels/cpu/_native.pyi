@@ -175,6 +175,17 @@ class BoundSample:
     @property
     def seconds(self) -> float:
         """What the kernel took in the last call, for measurements."""
+    def set_dry(
+        self,
+        multiplier: NDArray[np.float32],
+        base: NDArray[np.float32],
+        allowed_length: NDArray[np.int32],
+        window: NDArray[np.int32],
+        sets: NDArray[np.int32],
+        breakers: NDArray[np.uint32],
+        words: NDArray[np.int32],
+        /,
+    ) -> None: ...
     def __call__(self, allowed: NDArray[np.uint32] | None, /) -> list[int]: ...
 
 def score(

@@ -12,7 +12,7 @@ def bind_sample(
 ) -> _native.BoundSample:
     """A `Draw`: all arrays bound once, as batches last. Rows of `logits` must be contiguous."""
     output = _allocate(len(logits), max(0, int(batch.num_logprobs.max(initial=0))))
-    return _native.BoundSample(
+    bound = _native.BoundSample(
         device,
         logits,
         batch.temperature,
@@ -44,6 +44,18 @@ def bind_sample(
         output.top_logprobs,
         output,
     )
+    dry = batch.dry
+    if dry is not None:
+        bound.set_dry(
+            dry.multiplier,
+            dry.base,
+            dry.allowed_length,
+            dry.window,
+            dry.sets,
+            dry.breakers,
+            dry.words,
+        )
+    return bound
 
 
 def score(

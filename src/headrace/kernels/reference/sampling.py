@@ -4,7 +4,8 @@ One row, in this order (`core.sampling.SamplingParams` has the same list):
 
 1. Edit the logits: add biases (a mask is a bias of -inf), drop tokens that `allowed` does not list;
    repetition penalty for every token of the history (Keskar et al., 2019: positive logits are divided,
-   others multiplied); presence and frequency penalty for tokens of the output.
+   others multiplied); presence and frequency penalty for tokens of the output; the penalty for going on
+   with a repetition (`reference/dry.py`).
 2. Temperature 0: the largest logit, the lowest id among equals. Otherwise
    `s = (z - max z) * (1 / temperature)`, and the likeliest tokens, ordered by (s descending, id
    ascending), are kept: the first top_k; of these, the shortest prefix whose share of their
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.kernels.reference.dry import dry_penalties
 from headrace.kernels.reference.noise import gumbel, row_key, uniform
 from headrace.kernels.values import SampleBatch, SampleOutput
 
@@ -129,6 +131,9 @@ def edit_logits(logits: Float32, batch: SampleBatch, row: int) -> Float32:
     output = in_vocabulary(history[batch.num_prompt[row] :], vocab_size)
     ids, counts = np.unique(output, return_counts=True)
     edited[ids] -= presence + frequency * counts.astype(np.float32)
+    if batch.dry is not None and batch.dry.multiplier[row] != 0:
+        for token, penalty in dry_penalties(history.tolist(), batch.dry, row, vocab_size).items():
+            edited[token] -= penalty
     return edited
 
 
