@@ -257,6 +257,40 @@ PROCESS_START = Metric(
     "When the HTTP process started, since the Unix epoch.", server_wide=True,
 )  # fmt: skip
 
+# Gateway: response cache ------------------------------------------------------------------------
+CACHE_REQUESTS = Metric(
+    "headrace_cache_requests_total", Kind.COUNTER, "requests",
+    "Requests by what the response cache did for them: hit, miss, shared (with an identical one in flight), "
+    "semantic (a hit by meaning), bypass.",
+    ("result",),
+)  # fmt: skip
+CACHE_STORES = Metric(
+    "headrace_cache_stores_total", Kind.COUNTER, "answers",
+    "Answers that were to be kept: kept, too_large, unfit (an error, or cut off), dropped (too many at once).",
+    ("result",), server_wide=True,
+)  # fmt: skip
+CACHE_ENTRIES = Metric(
+    "headrace_cache_entries", Kind.GAUGE, "answers", "Answers in the embedded cache.", server_wide=True,
+)  # fmt: skip
+CACHE_BYTES = Metric(
+    "headrace_cache_bytes", Kind.GAUGE, "bytes", "Their size.", server_wide=True,
+)  # fmt: skip
+CACHE_ERRORS = Metric(
+    "headrace_cache_errors_total", Kind.COUNTER, "operations",
+    "Times that the cache's store failed or was too slow; each was a miss.", server_wide=True,
+)  # fmt: skip
+CACHE_LOOKUP_TIME = Metric(
+    "headrace_cache_lookup_seconds", Kind.HISTOGRAM, "seconds",
+    "Time to look an answer up and make it ready to send.", buckets=INTERVAL, server_wide=True,
+)  # fmt: skip
+CACHE_FLIGHTS = Metric(
+    "headrace_cache_flights", Kind.GAUGE, "answers", "Answers in the making that others may join.",
+    server_wide=True,
+)  # fmt: skip
+CACHE_FLIGHT_BYTES = Metric(
+    "headrace_cache_flight_bytes", Kind.GAUGE, "bytes", "What is held of them.", server_wide=True,
+)  # fmt: skip
+
 
 def catalogue() -> tuple[Metric, ...]:
     """All metrics, in the order of this file."""

@@ -97,6 +97,12 @@ def recorded():
     metrics.set(catalogue.PROCESS_START, (), 1.0)
     metrics.set(catalogue.READY, (), 1.0)
     record_gateway(metrics)
+    metrics.add(catalogue.CACHE_REQUESTS, ("m", "hit"))
+    metrics.add(catalogue.CACHE_STORES, ("kept",))
+    metrics.add(catalogue.CACHE_ERRORS, ())
+    metrics.histogram(catalogue.CACHE_LOOKUP_TIME, ()).observe(0.001)
+    for gauge in ("ENTRIES", "BYTES", "FLIGHTS", "FLIGHT_BYTES"):
+        metrics.set(getattr(catalogue, f"CACHE_{gauge}"), (), 1.0)
     return metrics, engine, clock
 
 

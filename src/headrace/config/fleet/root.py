@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from headrace.config.fleet.cache import CacheConfig
 from headrace.config.fleet.flow import FlowConfig
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.health import HealthConfig
@@ -29,3 +30,4 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     routing: RoutingConfig = RoutingConfig()
     health: HealthConfig = HealthConfig()
     flow: FlowConfig = FlowConfig()
+    cache: CacheConfig = CacheConfig()

@@ -1,0 +1,1 @@
+"""Answers that need not be made again: kept exactly, shared while they are made, or found by meaning."""

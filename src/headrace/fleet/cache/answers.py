@@ -1,0 +1,139 @@
+"""An answer that was heard to its end: read from the bytes that were sent, kept in one form.
+
+Only good answers become one: status 200, every choice ended by itself, by its bound or with calls. An error, a stream
+without `[DONE]`, or a choice that ended with anything else is none.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from headrace.fleet.cache.keys import TOLD
+from headrace.fleet.sse import StreamError, parse
+
+#: Reasons that a choice may end with; `error`, `timeout`, `abort`, `content_filter` and unknown ones are not kept.
+GOOD_ENDS: Final = frozenset({"stop", "length", "tool_calls", "function_call"})
+#: Fields of a chunk or answer that are made anew, or kept apart.
+_APART: Final = frozenset({"id", "object", "choices", "usage"})
+
+
+class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is stored. Either `chunks` or `whole` is set, as the answer was made."""
+
+    path: str
+    stored_at: float
+    """Seconds since the Unix epoch."""
+    envelope: dict[str, Any] = {}
+    """What stands beside the choices: created, model, system_fingerprint."""
+    chunks: list[list[dict[str, Any]]] | None = None
+    """The choices of each chunk of a stream."""
+    whole: dict[str, Any] | None = None
+    """Choices and all, without id, object and usage; of computed answers: everything."""
+    usage: dict[str, Any] | None = None
+
+    def can_tell(self, *, is_stream: bool, with_usage: bool) -> bool:
+        """A stream that told no usage cannot be told whole, nor with usage."""
+        if self.path not in TOLD:
+            return not is_stream
+        return self.usage is not None or (is_stream and not with_usage)
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(Answer)
+
+
+def pack(answer: Answer) -> bytes:
+    """As it is stored."""
+    return _ENCODER.encode(answer)
+
+
+def unpack(stored: bytes) -> Answer | None:
+    """None for what an older version, or nobody, wrote."""
+    try:
+        return _DECODER.decode(stored)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def read_answer(path: str, body: bytes, *, is_stream: bool, now: float) -> Answer | None:
+    """The answer in the body that was sent with status 200; None where it must not be kept."""
+    try:
+        return _from_stream(path, body, now) if is_stream else _from_whole(path, body, now)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, StreamError):
+        return None
+
+
+def _from_whole(path: str, body: bytes, now: float) -> Answer | None:
+    said = msgspec.json.decode(body)
+    if not isinstance(said, dict) or "error" in said:
+        return None
+    if path not in TOLD:
+        return Answer(path=path, stored_at=now, whole=said)
+    choices = said.get("choices")
+    if not isinstance(choices, list) or not choices or not all(map(_ended_well, choices)):
+        return None
+    return Answer(
+        path=path,
+        stored_at=now,
+        envelope=_envelope(said),
+        whole={"choices": choices},
+        usage=_table(said.get("usage")),
+    )
+
+
+def _from_stream(path: str, body: bytes, now: float) -> Answer | None:
+    if path not in TOLD:
+        return None
+    chunks: list[list[dict[str, Any]]] = []
+    envelope: dict[str, Any] = {}
+    usage: dict[str, Any] | None = None
+    open_choices: dict[int, bool] = {}
+    is_ended = False
+    for event in parse(body):
+        if event.data is None:
+            continue
+        if is_ended:
+            return None
+        if event.is_end:
+            is_ended = True
+            continue
+        said = msgspec.json.decode(event.data)
+        if not isinstance(said, dict) or "error" in said:
+            return None
+        envelope.update(_envelope(said))
+        usage = _table(said.get("usage")) or usage
+        choices = said.get("choices")
+        if not isinstance(choices, list) or not _follow(choices, open_choices):
+            return None
+        if choices:
+            chunks.append(choices)
+    if not is_ended or not open_choices or any(open_choices.values()):
+        return None
+    return Answer(path=path, stored_at=now, envelope=envelope, chunks=chunks, usage=usage)
+
+
+def _follow(choices: list[Any], open_choices: dict[int, bool]) -> bool:
+    for choice in choices:
+        index = choice.get("index") if isinstance(choice, dict) else None
+        if not isinstance(index, int):
+            return False
+        if choice.get("finish_reason") is None:
+            open_choices.setdefault(index, True)
+        elif _ended_well(choice):
+            open_choices[index] = False
+        else:
+            return False
+    return True
+
+
+def _ended_well(choice: Any) -> bool:
+    return isinstance(choice, dict) and choice.get("finish_reason") in GOOD_ENDS
+
+
+def _envelope(said: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in said.items() if name not in _APART}
+
+
+def _table(value: Any) -> dict[str, Any] | None:
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,25 @@
+"""The cache that a configuration asks for."""
+
+from headrace.config.fleet.cache import CacheConfig
+from headrace.core.clock import Clock
+from headrace.fleet.cache.front import ResponseCache
+from headrace.fleet.cache.redis_store import RedisStore
+from headrace.fleet.cache.sqlite_store import SqliteStore
+from headrace.fleet.cache.store import Store
+from headrace.observe.metrics import Metrics
+
+
+def open_cache(config: CacheConfig, clock: Clock, metrics: Metrics) -> ResponseCache:
+    """Ready to use, even where it is not enabled. Raises ConfigError for a file or address that cannot be used."""
+    return ResponseCache(config, _store(config, clock), clock, metrics)
+
+
+def _store(config: CacheConfig, clock: Clock) -> Store:
+    if config.redis and config.enabled:
+        return RedisStore.connect(str(config.redis), timeout=config.redis_timeout, clock=clock)
+    return SqliteStore(
+        config.path if config.enabled else None,
+        max_bytes=config.max_bytes,
+        max_entries=config.max_entries,
+        clock=clock,
+    )

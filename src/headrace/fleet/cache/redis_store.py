@@ -1,0 +1,95 @@
+"""One cache for several gateways: Redis, by `redis.asyncio`, which is imported only when it is configured.
+
+Redis bounds itself: give it `maxmemory` and `maxmemory-policy allkeys-lru`. Every call has a deadline, and after
+failures in a row Redis is left alone for a while, so that a dead one costs nothing but the misses.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final, TypeVar
+
+from headrace.core.clock import Clock
+from headrace.core.errors import ConfigError
+from headrace.fleet.cache.store import StoreError
+
+T = TypeVar("T")
+
+PREFIX: Final = b"headrace:answer:"
+_FAILURES: Final = 3
+_PAUSE: Final = 5.0
+_SCAN: Final = 500
+
+
+class RedisStore:
+    """`client` is a `redis.asyncio.Redis`; `connect` makes one from an address."""
+
+    def __init__(self, client: Any, *, timeout: float, clock: Clock) -> None:
+        self._client = client
+        self._timeout = timeout
+        self._clock = clock
+        self._failures = 0
+        self._closed_until = 0.0
+
+    @classmethod
+    def connect(cls, url: str, *, timeout: float, clock: Clock) -> "RedisStore":
+        """Raises ConfigError for an address that is none, or where the package is missing."""
+        try:
+            from redis import asyncio as redis
+        except ImportError:
+            raise ConfigError(
+                "cache.redis needs the package redis: pip install 'headrace[redis]'."
+            ) from None
+        try:
+            client = redis.Redis.from_url(
+                url, socket_timeout=timeout, socket_connect_timeout=timeout, max_connections=64
+            )
+        except ValueError:
+            raise ConfigError("cache.redis must be a redis:// or rediss:// address.") from None
+        return cls(client, timeout=timeout, clock=clock)
+
+    async def get(self, key: bytes) -> bytes | None:
+        value = await self._call(lambda: self._client.get(PREFIX + key))
+        return bytes(value) if value is not None else None
+
+    async def put(self, key: bytes, value: bytes, ttl: float) -> None:
+        milliseconds = max(1, int(ttl * 1000))
+        await self._call(lambda: self._client.set(PREFIX + key, value, px=milliseconds))
+
+    async def forget(self, key: bytes | None = None) -> None:
+        """All: those that are there when it looks, in steps."""
+        if key is not None:
+            await self._call(lambda: self._client.delete(PREFIX + key))
+            return
+        cursor = 0
+        while True:
+            cursor, keys = await self._call(
+                lambda at=cursor: self._client.scan(at, match=PREFIX + b"*", count=_SCAN)
+            )
+            if keys:
+                await self._call(lambda found=keys: self._client.unlink(*found))
+            if not cursor:
+                return
+
+    async def size(self) -> tuple[int, int] | None:
+        """Not known: others use it too."""
+        return None
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _call(self, ask: Any) -> Any:
+        if self._clock.monotonic() < self._closed_until:
+            raise StoreError("Redis is left alone after failures.")
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer: Awaitable[Any] = ask()
+                found = await answer
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001  redis' own, the system's, a time that ran out
+            self._failures += 1
+            if self._failures >= _FAILURES:
+                self._closed_until = self._clock.monotonic() + _PAUSE
+            raise StoreError(f"Redis did not answer: {type(error).__name__}.") from None
+        self._failures = 0
+        return found

@@ -1,0 +1,47 @@
+"""Stores of answers for tests: one in memory, one that is broken."""
+
+from headrace.fleet.cache.store import StoreError
+
+
+class DictStore:
+    """Keeps everything; time does not pass."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+
+    async def get(self, key: bytes) -> bytes | None:
+        return self.values.get(key)
+
+    async def put(self, key: bytes, value: bytes, ttl: float) -> None:
+        self.values[key] = value
+
+    async def forget(self, key: bytes | None = None) -> None:
+        if key is None:
+            self.values.clear()
+        else:
+            self.values.pop(key, None)
+
+    async def size(self) -> tuple[int, int] | None:
+        return len(self.values), sum(map(len, self.values.values()))
+
+    async def close(self) -> None:
+        return
+
+
+class BrokenStore:
+    """Fails at everything."""
+
+    async def get(self, key: bytes) -> bytes | None:
+        raise StoreError("broken")
+
+    async def put(self, key: bytes, value: bytes, ttl: float) -> None:
+        raise StoreError("broken")
+
+    async def forget(self, key: bytes | None = None) -> None:
+        raise StoreError("broken")
+
+    async def size(self) -> tuple[int, int] | None:
+        raise StoreError("broken")
+
+    async def close(self) -> None:
+        return

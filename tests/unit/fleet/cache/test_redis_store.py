@@ -1,0 +1,85 @@
+import asyncio
+from typing import Any
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+from tests.support.fake_clock import FakeClock
+
+from headrace.core.errors import ConfigError
+from headrace.fleet.cache.redis_store import PREFIX, RedisStore
+from headrace.fleet.cache.store import StoreError
+
+
+async def test_two_gateways_share_answers() -> None:
+    server, clock = FakeServer(), FakeClock()
+    one, two = (
+        RedisStore(FakeAsyncRedis(server=server), timeout=5.0, clock=clock) for _ in range(2)
+    )
+    assert await one.get(b"\0\xff") is None
+    await one.put(b"\0\xff", b"\xfe", 60.0)
+    assert await two.get(b"\0\xff") == b"\xfe"
+    assert await one.size() is None
+    client = FakeAsyncRedis(server=server)
+    assert 59_000 < await client.pttl(PREFIX + b"\0\xff") <= 60_000
+    await client.set(b"somebody else's", b"1")
+    await two.put(b"other", b"2", 60.0)
+    await two.forget(b"other")
+    assert await one.get(b"other") is None
+    await two.forget()
+    assert await one.get(b"\0\xff") is None
+    assert await client.get(b"somebody else's") == b"1"
+    for closed in (one, two):
+        await closed.close()
+    await client.aclose()
+
+
+class Slow:
+    """A Redis that does not answer."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.answers = False
+
+    async def get(self, key: bytes) -> Any:
+        self.asked += 1
+        if not self.answers:
+            await asyncio.sleep(60)
+        return b"v"
+
+
+async def test_a_dead_one_is_left_alone_for_a_while() -> None:
+    client, clock = Slow(), FakeClock()
+    store = RedisStore(client, timeout=0.001, clock=clock)
+    for _ in range(10):
+        with pytest.raises(StoreError):
+            await store.get(b"k")
+    assert client.asked == 3
+    clock.advance(6)
+    client.answers = True
+    assert await store.get(b"k") == b"v"
+    assert await store.get(b"k") == b"v"
+
+
+async def test_a_client_that_leaves_says_nothing_against_redis() -> None:
+    client = Slow()
+    store = RedisStore(client, timeout=60.0, clock=FakeClock())
+    for _ in range(5):
+        waiting = asyncio.ensure_future(store.get(b"k"))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    client.answers = True
+    assert await store.get(b"k") == b"v"
+
+
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(ConfigError, match="redis://"):
+        RedisStore.connect("http://x", timeout=1.0, clock=FakeClock())
+
+
+async def test_a_refused_connection_is_a_store_error() -> None:
+    store = RedisStore.connect("redis://127.0.0.1:1/0", timeout=5.0, clock=FakeClock())
+    with pytest.raises(StoreError, match="did not answer"):
+        await store.get(b"k")
+    await store.close()
