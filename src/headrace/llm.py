@@ -26,6 +26,7 @@ from headrace.config.server import ServerConfig
 from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import BadRequestError, GrammarError, InternalError
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
+from headrace.core.kv_blocks import KVBlocks
 from headrace.core.request import Request, TokenSegment
 from headrace.engine.build import build_engine
 from headrace.preprocess.load import load_text
@@ -162,6 +163,17 @@ class LLM:
             raise
         return [_vector(found[request.request_id]) for request in requests]
 
+    def export_kv(self, prompt: str | list[int]) -> KVBlocks:
+        """Keys and values of what is cached of the prompt's beginning, in full blocks: for `import_kv`."""
+        return self._engine.export_blocks(self._completion(prompt, {})[0])
+
+    def import_kv(self, blocks: KVBlocks) -> None:
+        """Prompts that begin with these blocks, of an engine with the same model, need not compute them.
+
+        Raises BadRequestError for blocks of another shape, and without `kv_tier_memory`.
+        """
+        self._engine.import_blocks(blocks)
+
     def close(self) -> None:
         """End the engine's threads and give its memory back."""
         self._engine.close()
@@ -220,7 +232,7 @@ class LLM:
         """Events of one step, but for those of open streams, which find them in their boxes."""
         try:
             events = self._engine.step()
-            if not events and self._engine.is_compiling:
+            if not events and self._engine.is_waiting:
                 self._clock.sleep(0.001)
             if not events and (wake_at := self._engine.wake_at()) is not None:
                 # A batch that is not full; nobody else can come.

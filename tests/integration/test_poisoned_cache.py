@@ -37,7 +37,7 @@ def test_a_poisoned_prefix_fails_once(engine):
     token_ids = [event.token_ids for event in first]
     assert first[-1].error is None
 
-    cache = engine._executor._parts.kv_cache
+    cache = engine._executor._parts.storage.cache
     (pool,) = engine._scheduler._ledger._pools
     block = next(iter(pool.cache.block_of.values()))
     poison = cache.export_block(0, block)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_executor import FakeExecutor, reference_tokens
+from tests.support.fake_tier import FakeTier
 
 from headrace.config.engine import SchedulerConfig
 from headrace.core.events import FinishReason, TokenEvent
@@ -73,6 +74,7 @@ class EngineRun:
         vocab_size: int = 64,
         draft_source: DraftSource | None = None,
         seconds_per_step: float = 0.01,
+        tier: FakeTier | None = None,
     ) -> None:
         in_flight = config.max_num_batched_tokens * config.max_uncommitted_plans
         self.config = config
@@ -85,9 +87,10 @@ class EngineRun:
             prefix_cache=prefix_cache,
             max_uncommitted_tokens=in_flight if config.chunked_prefill else 0,
             record_events=True,
+            has_tier=tier is not None,
         )
         self.scheduler = Scheduler(
-            config, self.ledger, max_context=max_context, draft_source=draft_source
+            config, self.ledger, max_context=max_context, draft_source=draft_source, tier=tier
         )
         self.executor = FakeExecutor(
             block_size,
@@ -98,12 +101,12 @@ class EngineRun:
             clock=self.clock,
             seconds_of=lambda plan: seconds_per_step,
             keep_plans=True,
+            tier=tier,
         )
         self.engine = Engine(
             self.scheduler,
             self.executor,
             self.clock,
-            max_uncommitted_plans=config.max_uncommitted_plans,
         )
         self.outputs: dict[tuple[str, int], Output] = {}
         self.scores: dict[str, list[int]] = {}
@@ -140,6 +143,14 @@ class EngineRun:
             if self.executor.num_steps == before:
                 self.clock.advance(0.005)  # a batch that waits for its window
         raise AssertionError("The engine does not come to an end.")
+
+    def run_all(self, requests: list[Request]) -> None:
+        """All of them at once, to the end, which must be a good one."""
+        for request in requests:
+            self.add(request)
+        self.run()
+        self.check_empty()
+        self.check_tokens()
 
     def check(self) -> None:
         """The ledger adds up, and started = finished + running + waiting."""

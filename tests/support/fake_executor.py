@@ -26,7 +26,7 @@ What it refuses
 Knobs
     `vocab_size` (small makes stop tokens likely), `row_error` (a function that may fail one row),
     `step_error` (one that may raise for a whole step), `clock` with `seconds_of` (lets time pass for each
-    step, as a cost model). `plans` keeps what was run when `keep_plans` is set. Values are stable for one
+    step, as a cost model), `tier` (what lies below its cache). `plans` keeps what was run when `keep_plans` is set. Values are stable for one
     Python version, not across versions: never store them in a golden file.
 """
 
@@ -35,11 +35,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.support.fake_clock import FakeClock
+from tests.support.fake_tier import FakeTier
 
 from headrace.core.events import TokenLogprobs
 from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
-from headrace.core.step import OutputKind, PlanRow, RowResult, SequenceStart, StepPlan, StepResult
+from headrace.core.step import (
+    BlockLanding,
+    BlockTransfer,
+    OutputKind,
+    PlanRow,
+    RowResult,
+    SequenceStart,
+    StepPlan,
+    StepResult,
+)
 from headrace.engine.scheduler.sequence import derive_seed
 
 
@@ -134,6 +144,7 @@ class FakeExecutor:
     clock: FakeClock | None = None
     seconds_of: Callable[[StepPlan], float] | None = None
     keep_plans: bool = False
+    tier: FakeTier | None = None
 
     plans: list[StepPlan] = field(default_factory=list)
     refused: list[PlanError] = field(default_factory=list)
@@ -180,6 +191,8 @@ class FakeExecutor:
             self._apply(plan)
             self._check(plan)
             rows = tuple(self._run(plan, row) for row in plan.rows)
+            for store in plan.block_stores:
+                self._store(store)
         except PlanError as failure:
             self.refused.append(PlanError(f"step {plan.step_id}: {failure}"))
             raise self.refused[-1] from None
@@ -188,6 +201,10 @@ class FakeExecutor:
     def call(self, action: Callable[[], None]) -> None:
         """At once: nothing runs between two calls."""
         action()
+
+    def take_landed(self) -> list[BlockLanding]:
+        """Loads that are over."""
+        return [] if self.tier is None else self.tier.take_landed(self._load)
 
     def close(self) -> None:
         """Note that the engine gave it up."""
@@ -214,8 +231,23 @@ class FakeExecutor:
                     kv.pop(copy.target * size + offset, None)
                 else:
                     kv[copy.target * size + offset] = value
-        if plan.block_loads or plan.block_stores:
+        if self.tier is None and (plan.block_loads or plan.block_stores):
             raise PlanError("this executor has no tier below its cache")
+        for load in plan.block_loads:
+            for offset in range(size):  # whoever reads it before it is there finds nothing
+                self._kv[load.group].pop(load.block * size + offset, None)
+            self.tier.begin(load)
+
+    def _load(self, load: BlockTransfer, values: list[int]) -> None:
+        first = load.block * self.block_size
+        self._kv[load.group].update(enumerate(values, first))
+
+    def _store(self, store: BlockTransfer) -> None:
+        first, kv = store.block * self.block_size, self._kv[store.group]
+        values = [kv.get(place) for place in range(first, first + self.block_size)]
+        if None in values:
+            raise PlanError(f"block {store.block} of group {store.group} is stored half empty")
+        self.tier.store(store, values)
 
     def _start(self, start: SequenceStart) -> None:
         if not 0 <= start.slot < self.max_slots:
@@ -231,7 +263,7 @@ class FakeExecutor:
         )
 
     def _check(self, plan: StepPlan) -> None:
-        if not plan.rows:
+        if not plan.rows and not plan.block_loads and not plan.block_stores:
             raise PlanError("the plan has no rows")
         if plan.num_tokens > self.max_tokens:
             raise PlanError(f"{plan.num_tokens} tokens exceed {self.max_tokens}")
@@ -244,6 +276,8 @@ class FakeExecutor:
                 for index in blocks:
                     if index >= len(table) or table[index] < 0:
                         raise PlanError(f"slot {row.slot} has no block to write entry {index}")
+                    if self.tier is not None and self.tier.is_loading(group, table[index]):
+                        raise PlanError(f"a row writes block {table[index]}, which is being loaded")
                     if (group, table[index]) in written:
                         raise PlanError(f"two rows write block {table[index]} of group {group}")
                     written.add((group, table[index]))

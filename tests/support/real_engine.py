@@ -49,6 +49,7 @@ class RealEngine:
         kv_memory: str = "auto",
         kv_dtype: Literal["auto", "bf16", "f16", "int8", "f32"] = "auto",
         prefix_cache: bool = True,
+        kv_tier_memory: str = "0",
         lora: tuple[str, ...] = (),
         lora_root: str | None = None,
         max_loras: int = 8,
@@ -63,7 +64,12 @@ class RealEngine:
                 lora_root=lora_root,
                 max_loras=max_loras,
             ),
-            memory=MemoryConfig(kv_memory=kv_memory, kv_dtype=kv_dtype, prefix_cache=prefix_cache),
+            memory=MemoryConfig(
+                kv_memory=kv_memory,
+                kv_dtype=kv_dtype,
+                prefix_cache=prefix_cache,
+                kv_tier_memory=kv_tier_memory,
+            ),
             # Time stands still within a step: no bound can be kept by what steps cost.
             scheduler=SchedulerConfig(**{"max_step_time": 0.0, **scheduler}),
             executor=ExecutorConfig(backend="cpu", isa=isa, threads=threads),
@@ -88,8 +94,8 @@ class RealEngine:
 
     def step(self) -> None:
         """One turn of the loop."""
-        if self.engine.is_compiling:
-            time.sleep(0.001)  # the time of the thread that compiles is not ours
+        if self.engine.is_waiting:
+            time.sleep(0.001)  # the time of the thread that compiles, or loads, is not ours
         else:
             self.clock.advance(0.001)
         self._take(self.engine.step())

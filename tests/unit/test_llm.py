@@ -132,3 +132,16 @@ def test_texts_become_vectors_beside_streams(llm):
         llm.embed("one", dimensions=10_000)
     with pytest.raises(BadRequestError, match=r"input\[1\]"):
         llm.embed(["one", ""])
+
+
+def test_a_prefix_goes_from_one_llm_to_another(tmp_path):
+    model = make_tiny_llama(tmp_path / "model")
+    prompt = [5 + number % 90 for number in range(40)]
+    with LLM(str(model), cache_packed=False, threads=1) as one:
+        first = one.generate([prompt], max_tokens=4, temperature=0)[0]
+        blocks = one.export_kv(prompt)
+    with LLM(str(model), cache_packed=False, threads=1, kv_tier_memory="1MiB") as other:
+        other.import_kv(blocks)
+        second = other.generate([prompt], max_tokens=4, temperature=0)[0]
+    assert second.token_ids == first.token_ids
+    assert (first.num_cached_tokens, second.num_cached_tokens) == (0, 32)

@@ -69,6 +69,15 @@ class MemoryConfig(Struct, frozen=True, kw_only=True):
     """auto (f16), f16 (most exact of 16 bits), bf16 (fastest), int8 (half the memory, a scale per token) or f32."""
     prefix_cache: bool = True
     """Reuse blocks of earlier prompts that begin alike."""
+    kv_tier_memory: Annotated[
+        str,
+        Meta(
+            pattern=r"^[0-9]+(\.[0-9]+)?\s*([kKmMgGtT]([iI]?[bB])?|[bB])?$",
+            extra={"expected": "a size such as 512MiB or 4GiB"},
+        ),
+    ] = "0"
+    """Memory below the KV cache, such as 1GiB, for cached blocks (as float32) and those of other engines: a
+    prompt that begins with them loads what the cache has no more. 0: none."""
 
     @property
     def kv_format(self) -> str:

@@ -63,11 +63,26 @@ class BlockCopy(Struct, frozen=True, array_like=True):
 
 
 class BlockTransfer(Struct, frozen=True, array_like=True):
-    """Load a block from, or store it to, the tier below (offload; later)."""
+    """Load a block from, or store it to, the tier below the cache.
+
+    A load begins with its plan and may end much later: `Executor.take_landed` tells. To begin one again that
+    is not over does nothing. A store is done with its plan; one that fails is forgotten.
+    """
 
     group: int
     block: int
     key: bytes
+    """The block's hash."""
+
+
+class BlockLanding(Struct, frozen=True, array_like=True):
+    """A load is over."""
+
+    group: int
+    block: int
+    key: bytes
+    is_good: bool
+    """The block holds what the key names; else nothing of use."""
 
 
 class PlanRow(Struct, frozen=True, array_like=True):
@@ -99,7 +114,7 @@ class PlanText(Struct, frozen=True, array_like=True):
 
 class StepPlan(Struct, frozen=True, kw_only=True):
     """Everything the executor does in one step, in this order: ends, starts, block writes, copies,
-    loads, rows, stores. Or else texts to be pooled, and nothing beside them.
+    loads, rows, stores. There may be no rows. Or else texts to be pooled, and nothing beside them.
     """
 
     step_id: int

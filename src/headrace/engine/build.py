@@ -8,13 +8,13 @@ from pathlib import Path
 
 from msgspec import structs
 
-from headrace.config.engine import EngineConfig, MemoryConfig, ModelConfig, SchedulerConfig
+from headrace.config.engine import EngineConfig, ModelConfig, SchedulerConfig
 from headrace.config.env import cache_home
-from headrace.config.units import parse_size
 from headrace.core.clock import Clock
-from headrace.core.errors import ConfigError, ModelLoadError
+from headrace.core.errors import ModelLoadError
 from headrace.core.model_info import ModelInfo, Task
 from headrace.core.pooling import PoolKind
+from headrace.core.request import Request
 from headrace.engine.adapters import adapter_shelf, adapter_table
 from headrace.engine.engine import Engine, Executor
 from headrace.engine.executor.executor import (
@@ -23,23 +23,25 @@ from headrace.engine.executor.executor import (
     OverlappedExecutor,
     TextExecutor,
 )
+from headrace.engine.executor.kv_storage import KVStorage
 from headrace.engine.executor.pooler import Pooler
-from headrace.engine.executor.sizing import GroupCost, Sizing, SizingFacts, no_kv, size_kv
+from headrace.engine.executor.sizing import Sizing
+from headrace.engine.executor.tier import BlockTier
 from headrace.engine.grammar_gate import GrammarGate
-from headrace.engine.memory.hashing import RootKey
-from headrace.engine.memory.ledger import KVLedger
+from headrace.engine.kv_exchange import KVExchange
+from headrace.engine.kv_memory import create_ledger, create_tier, fit, kv_layout, max_chunk
 from headrace.engine.scheduler.intake import no_adapters
 from headrace.engine.scheduler.scheduler import MAX_SCORED, Scheduler
 from headrace.engine.scheduler.texts import TextBounds, TextLane
+from headrace.engine.scheduler.totals import Totals
 from headrace.grammar.compiler import Encode, GrammarCompiler
 from headrace.grammar.vocabulary import Vocabulary
 from headrace.kernels import topology
 from headrace.kernels.dispatch import create_backend
 from headrace.kernels.ops import Backend
-from headrace.kernels.values import DType, KVLayout, StepLimits
+from headrace.kernels.values import StepLimits
 from headrace.modeling.adapters.table import AdapterTable
 from headrace.modeling.decoder import Decoder
-from headrace.modeling.identity import kv_identity
 from headrace.modeling.pooling import default_pooling
 from headrace.modeling.registry import describe
 from headrace.modeling.spec import ModelSpec
@@ -94,11 +96,13 @@ def build_engine(
     phases.begin("weights")
     model = _load(config.model, path, backend)
     phases.begin("memory")
-    spec, sizing = _fit(config, model)
+    spec, sizing = fit(config, model.spec, model.weights)
     phases.begin("record")
     compiler = GrammarCompiler(partial(_vocabulary, model))
     table = adapter_table(config.model, spec, backend)
-    executor = _executor(config, spec, model, backend, clock, sizing, compiler, table)
+    tier = create_tier(config.memory)
+    storage = _storage(config, spec, sizing, backend, tier)
+    executor = _executor(config, spec, model, backend, clock, storage, compiler, table)
     pooling = _pooling(config.model, model)
     if table is not None:
         phases.begin("adapters")
@@ -106,28 +110,26 @@ def build_engine(
     shelf = adapter_shelf(config.model, spec, table, executor.call, reserved=names)
     phases.end()
     place_of = no_adapters if shelf is None else shelf.index_of
-    ledger = _ledger(config, spec, model, sizing, record_events=record_kv_events)
+    ledger = create_ledger(
+        config, spec, model.weights.digest, sizing, record_events=record_kv_events
+    )
     scheduler = Scheduler(
         config.scheduler,
         ledger,
         max_context=sizing.max_context,
         max_scored=_max_scored(spec),
         adapters=place_of,
+        tier=tier,
     )
     engine = Engine(
         scheduler,
         executor,
         clock,
-        max_uncommitted_plans=config.scheduler.max_uncommitted_plans,
         gate=GrammarGate(compiler),
-        texts=TextLane(
-            text_bounds(config.scheduler, sizing.max_context),
-            scheduler.totals,
-            aging=config.scheduler.priority_aging,
-            adapters=place_of,
-        ),
+        texts=_text_lane(config.scheduler, sizing.max_context, scheduler.totals, place_of),
         makes_text=spec.encoder is None,
         adapters=shelf,
+        exchange=None if storage is None else KVExchange(ledger, storage, tier, executor.call),
     )
     info = structs.replace(_info(config, model, backend, sizing, phases.seconds), pooling=pooling)
     return BuiltEngine(engine, info if shelf is None else shelf.described(info))
@@ -176,56 +178,24 @@ def _load(config: ModelConfig, path: Path, backend: Backend) -> _Model:
     return _Model(checkpoint, spec, weights)
 
 
-def _fit(config: EngineConfig, model: _Model) -> tuple[ModelSpec, Sizing]:
-    """The model at the context that it is served with, and the KV memory for that.
-
-    A shorter context turns windows that no longer bite into full attention, which joins KV groups, so
-    memory is sized for the groups that are really there. Every round has fewer groups than the last.
-    """
-    spec = model.spec
-    wanted = config.model.max_context
-    if spec.encoder is not None and wanted <= spec.max_context:
-        spec = spec.with_max_context(wanted or spec.max_context)
-        return spec, no_kv(spec.max_context)
-    if wanted > spec.max_context:
-        raise ConfigError(
-            f"--max-context {wanted} is more than this model's context of {spec.max_context} tokens."
-        )
-    if wanted:
-        spec = spec.with_max_context(wanted)
-    while True:
-        sizing = _size(config, model, spec)
-        fitted = model.spec.with_max_context(sizing.max_context)
-        if fitted.kv_groups() == spec.kv_groups():
-            return fitted, sizing
-        spec = fitted
+def _storage(
+    config: EngineConfig, spec: ModelSpec, sizing: Sizing, backend: Backend, tier: BlockTier | None
+) -> KVStorage | None:
+    """None for an encoder, which keeps no keys and values."""
+    if spec.encoder is not None:
+        return None
+    layout = kv_layout(config.memory, spec, sizing.num_blocks)
+    return KVStorage(backend.create_kv_cache(layout), tier)
 
 
-def _size(config: EngineConfig, model: _Model, spec: ModelSpec) -> Sizing:
-    memory, weights = config.memory, model.weights
-    layout = _layout(memory, spec, tuple(1 for _ in spec.kv_groups()))
-    groups = tuple(
-        GroupCost(group.window, len(group.layers) * layout.bytes_per_token_layer)
-        for group in spec.kv_groups()
-    )
-    facts = SizingFacts(
-        # Weights in memory of ours are taken already; mapped ones lie in the page cache, which is free.
-        available_bytes=topology.available_memory()
-        + (0 if weights.is_mapped else weights.num_bytes),
-        weight_bytes=weights.num_bytes,
-        groups=groups,
-        block_size=memory.block_size,
-        model_context=model.spec.max_context,
-        max_num_seqs=config.scheduler.max_num_seqs,
-        max_chunk=_max_chunk(config.scheduler, spec.max_context),
-    )
-    kv_bytes = None if memory.kv_memory == "auto" else parse_size(memory.kv_memory)
-    return size_kv(
-        facts,
-        kv_bytes=kv_bytes,
-        memory_utilization=memory.memory_utilization,
-        wanted_context=config.model.max_context,
-    )
+def _text_lane(
+    scheduler: SchedulerConfig,
+    max_context: int,
+    totals: Totals,
+    place_of: Callable[[Request], int],
+) -> TextLane:
+    bounds = text_bounds(scheduler, max_context)
+    return TextLane(bounds, totals, aging=scheduler.priority_aging, adapters=place_of)
 
 
 def _executor(
@@ -234,12 +204,12 @@ def _executor(
     model: _Model,
     backend: Backend,
     clock: Clock,
-    sizing: Sizing,
+    storage: KVStorage | None,
     compiler: GrammarCompiler,
     table: AdapterTable | None,
 ) -> Executor:
     scheduler = config.scheduler
-    bounds = text_bounds(scheduler, sizing.max_context)
+    bounds = text_bounds(scheduler, spec.max_context)
     pooler = Pooler(
         spec,
         model.weights,
@@ -248,21 +218,20 @@ def _executor(
         max_texts=bounds.max_texts,
         adapters=table,
     )
-    if spec.encoder is not None:
+    if storage is None:
         return _overlapped(TextExecutor(pooler, clock), scheduler)
-    kv_cache = backend.create_kv_cache(_layout(config.memory, spec, sizing.num_blocks))
-    max_tokens = _max_chunk(scheduler, sizing.max_context) + scheduler.max_num_seqs
+    max_tokens = max_chunk(scheduler, spec.max_context) + scheduler.max_num_seqs
     # No draft source yet: every sequence has one output row. With one, it is 1 + MAX_DRAFTS rows.
     limits = StepLimits(max_tokens, scheduler.max_num_seqs + _max_scored(spec))
-    recorded = Decoder(spec, model.weights, adapters=table).record(backend, limits, kv_cache)
+    recorded = Decoder(spec, model.weights, adapters=table).record(backend, limits, storage.cache)
     if recorded.logits is None:
         raise ModelLoadError("The model has no output head.")
     inner = ModelExecutor(
-        ExecutorParts(backend, recorded.program, recorded.logits, kv_cache),
+        ExecutorParts(backend, recorded.program, recorded.logits, storage),
         clock,
         max_num_seqs=scheduler.max_num_seqs,
         max_tokens=max_tokens,
-        max_context=sizing.max_context,
+        max_context=spec.max_context,
         compiler=compiler,
         pooler=pooler,
         num_adapters=0 if table is None else table.capacity,
@@ -302,26 +271,6 @@ def _vocabulary(model: _Model) -> tuple[Vocabulary, Encode]:
 
     tokenizer = load_tokenizer(model.checkpoint.path)
     return tokenizer.vocabulary(model.spec.vocab_size), partial(tokenizer.encode, add_special=False)
-
-
-def _ledger(
-    config: EngineConfig, spec: ModelSpec, model: _Model, sizing: Sizing, *, record_events: bool
-) -> KVLedger:
-    scheduler = config.scheduler
-    in_flight = scheduler.max_num_batched_tokens * scheduler.max_uncommitted_plans
-    return KVLedger(
-        sizing.num_blocks,
-        config.memory.block_size,
-        tuple(group.window for group in spec.kv_groups()),
-        key=RootKey(
-            weights_digest=bytes.fromhex(model.weights.digest),
-            model_digest=kv_identity(spec),
-            kv_format=config.memory.kv_format,
-        ),
-        prefix_cache=config.memory.prefix_cache,
-        max_uncommitted_tokens=in_flight if scheduler.chunked_prefill else 0,
-        record_events=record_events,
-    )
 
 
 def _info(
@@ -370,25 +319,6 @@ def _warn_of_threads(num_threads: int) -> None:
         )
 
 
-def _layout(memory: MemoryConfig, spec: ModelSpec, num_blocks: tuple[int, ...]) -> KVLayout:
-    return KVLayout(
-        num_layers=spec.num_layers,
-        num_kv_heads=spec.num_kv_heads,
-        head_size=spec.head_size,
-        block_size=memory.block_size,
-        dtype=DType(memory.kv_format),
-        layer_groups=spec.layer_groups(),
-        num_blocks=num_blocks,
-    )
-
-
 def _max_scored(spec: ModelSpec) -> int:
     """Prompt tokens of one step that have log-probabilities: each takes a row of logits."""
     return max(_MIN_SCORED, min(MAX_SCORED, _SCORED_BYTES // (4 * spec.vocab_size)))
-
-
-def _max_chunk(scheduler: SchedulerConfig, max_context: int) -> int:
-    """Most tokens that the scheduler may put into one step, one of each running sequence aside."""
-    if scheduler.chunked_prefill:
-        return scheduler.max_num_batched_tokens
-    return max(scheduler.max_num_batched_tokens, max_context)

@@ -12,14 +12,16 @@ from msgspec.structs import replace
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, HeadraceError, IntegrityError, InternalError
 from headrace.core.events import FinishReason, TokenEvent
+from headrace.core.kv_blocks import KVBlocks
 from headrace.core.model_info import AdapterInfo
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
-from headrace.core.step import OutputKind, StepPlan, StepResult
+from headrace.core.step import BlockLanding, OutputKind, StepPlan, StepResult
 from headrace.engine.adapter_jobs import AdapterJobs
 from headrace.engine.adapters import AdapterShelf
 from headrace.engine.failure import ExecutorBrokenError
 from headrace.engine.grammar_gate import GrammarGate
+from headrace.engine.kv_exchange import KVExchange
 from headrace.engine.memory.events import KVEvent
 from headrace.engine.messages import AdapterAnswer, AdapterOrder
 from headrace.engine.scheduler.scheduler import Scheduler
@@ -50,6 +52,10 @@ class Executor(Protocol):
         """Do this between plans: behind those submitted before, ahead of those to come."""
         ...
 
+    def take_landed(self) -> list[BlockLanding]:
+        """Loads of blocks, begun by any plan, that ended since the last call. Does not wait."""
+        ...
+
     def close(self) -> None:
         """Give back threads and memory."""
         ...
@@ -73,26 +79,27 @@ class Engine:
         executor: Executor,
         clock: Clock,
         *,
-        max_uncommitted_plans: int = 1,
         gate: GrammarGate | None = None,
         texts: TextLane | None = None,
         makes_text: bool = True,
         adapters: AdapterShelf | None = None,
+        exchange: KVExchange | None = None,
     ) -> None:
         """`gate` compiles grammars; without one, a request that has one comes to a dead end. `texts` has the
         requests for vectors; an encoder, which does not make text, has no others.
-        `adapters` are those of `executor`, and known to `scheduler`.
+        `adapters` are those of `executor`, and known to `scheduler`; `exchange` is over its keys and values.
         """
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
-        self._max_uncommitted = max_uncommitted_plans
+        self._max_uncommitted = scheduler.config.max_uncommitted_plans
         self._uncommitted: deque[_Submitted] = deque()
         self._num_lone_failures = 0
         self._last_end = 0.0
         self._gate = gate
         self._texts = texts or TextLane(TextBounds(1, 1, 0), scheduler.totals, aging=0.0)
         self._makes_text = makes_text
+        self._exchange = exchange
         self._is_texts_turn = True
         self._adapters = adapters
         self._adapter_jobs = AdapterJobs(adapters)
@@ -131,9 +138,9 @@ class Engine:
         )
 
     @property
-    def is_compiling(self) -> bool:
-        """Some request waits for its grammar; `step` has nothing to do about it."""
-        return bool(self._gate)
+    def is_waiting(self) -> bool:
+        """Some request waits for another thread, to compile its grammar or to load its blocks."""
+        return bool(self._gate) or self._scheduler.is_loading
 
     def wake_at(self) -> float | None:
         """While `step` does nothing on purpose: when it will, if nothing arrives. None: ask again soon."""
@@ -153,6 +160,7 @@ class Engine:
             raise ExecutorBrokenError(
                 f"{self._num_lone_failures} sequences failed one after another."
             )
+        self._scheduler.land(self._executor.take_landed())
         if self._gate and (events := self._take_passed()):
             return events
         while not self._uncommitted or self._can_submit():
@@ -221,6 +229,26 @@ class Engine:
         """Names of adapters that have been forgotten since the last call."""
         return [] if self._adapters is None else self._adapters.take_unloaded()
 
+    def export_blocks(self, request: Request) -> KVBlocks:
+        """Keys and values of the full blocks with which the request's prompt begins, as far as they are cached.
+
+        Steps stand still meanwhile. Raises BadRequestError for an engine that keeps none.
+        """
+        return self._kv_exchange().export(request)
+
+    def import_blocks(self, blocks: KVBlocks) -> None:
+        """Prompts that begin with these blocks, which another engine of this model gave, need not compute them.
+
+        The first of them waits while they are loaded; others go on. Raises BadRequestError for what does not
+        fit this model, or without a tier to put it in.
+        """
+        self._kv_exchange().accept(blocks)
+
+    def _kv_exchange(self) -> KVExchange:
+        if self._exchange is None:
+            raise BadRequestError("This engine keeps no KV blocks.")
+        return self._exchange
+
     def _shelf(self) -> AdapterShelf:
         if self._adapters is None:
             raise BadRequestError("This engine has no place for adapters: see --lora-root.")
@@ -286,9 +314,10 @@ class Engine:
             return self._recover(failure, plan)
         now = self._clock.monotonic()
         self._num_lone_failures = 0
-        # With several plans in flight a step begins when the one before it is done.
-        self._record(plan, result, max(submitted.started, self._last_end), now)
-        self._last_end = now
+        if plan.rows or plan.texts:
+            # With several plans in flight a step begins when the one before it is done.
+            self._record(plan, result, max(submitted.started, self._last_end), now)
+            self._last_end = now
         return (self._texts if plan.texts else self._scheduler).commit(result, now)
 
     def _recover(self, failure: Exception, plan: StepPlan) -> list[TokenEvent]:
@@ -298,7 +327,8 @@ class Engine:
             events = self._texts.recover(reason)
         else:
             events = self._scheduler.recover(reason, self._clock.monotonic())
-        self._num_lone_failures += len(events)
+        # A plan without rows has nothing that could be run apart: only transfers of blocks.
+        self._num_lone_failures += len(events) if plan.rows or plan.texts else 1
         return events
 
     def _discard(self) -> None:

@@ -56,7 +56,11 @@ def test_weights_keys_and_values_go_and_come_back(tmp_path, num_plans):
     said = answer(life.engine)
     executor = life.engine._executor
     parts = (executor if num_plans == 1 else executor._inner)._parts
-    held = [weakref.ref(parts.kv_cache), weakref.ref(parts.program), weakref.ref(parts.backend)]
+    held = [
+        weakref.ref(parts.storage.cache),
+        weakref.ref(parts.program),
+        weakref.ref(parts.backend),
+    ]
     del executor, parts
     life.drain()
     assert (life.state, life.refusal) == (ReplicaState.DRAINING, "The engine is draining.")

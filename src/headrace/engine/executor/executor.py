@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 
 from headrace.core.clock import Clock
 from headrace.core.errors import KernelError
-from headrace.core.step import StepPlan, StepResult, StepTimes
+from headrace.core.step import BlockLanding, StepPlan, StepResult, StepTimes
 from headrace.engine.executor.inputs import InputBuilder
+from headrace.engine.executor.kv_storage import KVStorage
 from headrace.engine.executor.matching import Matchers
 from headrace.engine.executor.pooler import Pooler, run_texts
 from headrace.engine.executor.sampler import Sampler
 from headrace.engine.executor.slots import SlotTable
 from headrace.grammar.compiler import GrammarCompiler
-from headrace.kernels.ops import Backend, KVCache, Program
+from headrace.kernels.ops import Backend, Program
 from headrace.kernels.values import Buffer, StepInputs
 
 
@@ -29,7 +30,7 @@ class ExecutorParts:
     backend: Backend
     program: Program
     logits: Buffer
-    kv_cache: KVCache
+    storage: KVStorage
 
 
 class ModelExecutor:
@@ -48,9 +49,10 @@ class ModelExecutor:
         num_adapters: int = 0,
     ) -> None:
         """`num_adapters` is how many the program was recorded with; `compiler` is for sequences with a grammar, which come to a dead end without; `pooler` for texts."""
-        block_size = parts.kv_cache.layout.block_size
+        layout = parts.storage.cache.layout
+        block_size = layout.block_size
         max_blocks = -(-(max_context + 1) // block_size)
-        num_groups = len(parts.kv_cache.layout.num_blocks)
+        num_groups = len(layout.num_blocks)
         self._table = SlotTable(max_num_seqs, max_context, (max_blocks,) * num_groups)
         self._inputs = InputBuilder(self._table, max_tokens=max_tokens)
         self._num_adapters = num_adapters
@@ -76,14 +78,20 @@ class ModelExecutor:
         """At once: no plan runs."""
         action()
 
+    def take_landed(self) -> list[BlockLanding]:
+        """Loads of blocks that ended since the last call."""
+        return self._parts.storage.take_landed()
+
     def close(self) -> None:
-        """Nothing is held beyond the objects themselves."""
+        """End the thread that loads blocks."""
+        self._parts.storage.close()
 
     def execute(self, plan: StepPlan) -> StepResult:
         """Apply the plan's changes, run its rows, sample."""
         began = self._clock.monotonic()
         self._apply(plan)
         if not plan.rows:
+            self._parts.storage.finish(plan)
             return run_texts(self._pooler, plan, self._clock)
         inputs, outputs = self._inputs.build(plan)
         if inputs is not self._bound:
@@ -94,13 +102,13 @@ class ModelExecutor:
         logits = self._run()
         ran = self._clock.monotonic()
         rows = self._sampler.run(plan, outputs, logits)
+        if plan.block_stores:
+            self._parts.storage.finish(plan)
         sampled = self._clock.monotonic()
         times = StepTimes(built - began, ran - built, sampled - ran)
         return StepResult(step_id=plan.step_id, rows=rows, times=times)
 
     def _apply(self, plan: StepPlan) -> None:
-        if plan.block_loads or plan.block_stores:
-            raise KernelError("This executor has no tier below its KV cache.")
         for slot in plan.ended_slots:
             self._table.end(slot)
             self._matchers.end(slot)
@@ -113,8 +121,8 @@ class ModelExecutor:
             self._sampler.bounds.start(start)
         for write in plan.block_writes:
             self._table.write_blocks(write)
-        for copy in plan.block_copies:
-            self._parts.kv_cache.copy_block(copy.group, copy.source, copy.target)
+        if plan.block_copies or plan.block_loads or plan.block_stores:
+            self._parts.storage.begin(plan)
 
 
 def _unbound() -> NDArray[np.float32]:
@@ -142,6 +150,10 @@ class TextExecutor:
         """At once: no plan runs."""
         action()
 
+    def take_landed(self) -> list[BlockLanding]:
+        """None: it has no blocks."""
+        return []
+
     def close(self) -> None:
         """Nothing is held beyond the objects themselves."""
 
@@ -156,6 +168,7 @@ class RunsPlans(Protocol):
     """What can be run on a thread of its own."""
 
     def execute(self, plan: StepPlan) -> StepResult: ...
+    def take_landed(self) -> list[BlockLanding]: ...
     def close(self) -> None: ...
 
 
@@ -187,6 +200,10 @@ class OverlappedExecutor:
     def call(self, action: Callable[[], None]) -> None:
         """On the thread that runs plans, in its turn; waits for it."""
         self._thread.submit(action).result()
+
+    def take_landed(self) -> list[BlockLanding]:
+        """Loads of blocks that ended since the last call, whatever runs."""
+        return self._inner.take_landed()
 
     def close(self) -> None:
         """Wait for what runs, then end the thread."""

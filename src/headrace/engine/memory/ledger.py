@@ -9,19 +9,30 @@ or write it for its old owner have run by then. Published blocks hold committed 
 plan in flight writes only at positions beyond those, so it never changes what the cache names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.core.errors import IntegrityError
-from headrace.core.step import BlockCopy
+from headrace.core.step import BlockCopy, BlockTransfer
 from headrace.engine.memory.block_pool import BlockPool
 from headrace.engine.memory.block_table import GIVEN_BACK, SequenceBlocks
 from headrace.engine.memory.events import KVEvent, KVEventLog
+from headrace.engine.memory.growth import Growth
 from headrace.engine.memory.hashing import HashChain, MediaSpan, RootKey, root_hash
 from headrace.engine.memory.integrity import check
-from headrace.engine.memory.matching import PrefixMatch, first_needed, longest_match
+from headrace.engine.memory.matching import (
+    PrefixMatch,
+    first_needed,
+    longest_match,
+    missing_blocks,
+    shared_table,
+)
 from headrace.engine.memory.promises import Promises, blocks_of
 from headrace.engine.memory.publisher import Publisher
+from headrace.engine.memory.retention import Retention
 from headrace.engine.memory.usage import LedgerUsage, count
+
+#: Blocks that one plan stores in the tier below: each takes the time of a copy.
+MAX_STORES = 64
 
 
 class KVLedger:
@@ -37,11 +48,13 @@ class KVLedger:
         prefix_cache: bool = True,
         max_uncommitted_tokens: int = 0,
         record_events: bool = False,
+        has_tier: bool = False,
     ) -> None:
         """`num_blocks[g]` and `windows[g]` (0: all tokens) describe KV group g.
 
         `max_uncommitted_tokens` bounds the tokens of one sequence that may be planned and not yet
         committed (token budget times plans in flight); 0 means no bound (unchunked prefill).
+        `has_tier`: published blocks are to be stored in a tier below (`take_stores`).
         """
         if not num_blocks or len(num_blocks) != len(windows):
             raise ValueError("A ledger needs one window per KV group and at least one group.")
@@ -51,6 +64,8 @@ class KVLedger:
         self.has_prefix_cache = prefix_cache
         self.num_releases = 0
         """Grows whenever capacity came back: a request that did not fit need not ask before."""
+        self.num_landed = 0
+        """Grows whenever the load of a block is over, or given up."""
         self._windows = windows
         self._key = key
         self._log = KVEventLog() if record_events else None
@@ -60,11 +75,12 @@ class KVLedger:
             BlockPool(count, self._log if group == reported else None)
             for group, count in enumerate(num_blocks)
         )
-        self._publisher = Publisher(self._pools, reported, block_size, self._log)
+        self._publisher = Publisher(self._pools, reported, block_size, self._log, has_tier=has_tier)
         self._promises = Promises(self._pools, windows, block_size, max_uncommitted_tokens)
+        self._retention = Retention(self._pools, windows, block_size, self._promises)
+        self._growth = Growth(self._pools, block_size, self._promises)
         self._is_bounded = max_uncommitted_tokens > 0
         self._open: set[SequenceBlocks] = set()
-        self._copies: list[BlockCopy] = []
         self._queried = 0
         self._hit = 0
 
@@ -97,12 +113,27 @@ class KVLedger:
 
     def match(self, chain: HashChain | None, token_ids: Sequence[int]) -> PrefixMatch:
         """What is cached of these tokens. The last one is always recomputed: its logits are needed."""
-        hashes: Sequence[bytes] = ()
-        if chain is not None:
-            count = (len(token_ids) - 1) // self.block_size
-            chain.extend(token_ids, count)
-            hashes = chain.hashes[:count]
+        hashes = self._names(chain, token_ids)
         return longest_match(self._pools, self._windows, self.block_size, hashes)
+
+    def missing(
+        self,
+        chain: HashChain,
+        token_ids: Sequence[int],
+        holds: Callable[[int, bytes], bool],
+    ) -> list[tuple[int, int]]:
+        """As `missing_blocks`: what would have to be loaded for the longest match of these tokens."""
+        hashes = self._names(chain, token_ids)
+        return missing_blocks(self._pools, self._windows, self.block_size, hashes, holds)
+
+    def touch(self, match: PrefixMatch) -> None:
+        """The matched blocks are the last to be evicted now."""
+        for pool, table in zip(self._pools, match.tables, strict=True):
+            kept = [block for block in table if block != GIVEN_BACK]
+            for block in kept:
+                pool.share(block)
+            for block in reversed(kept):
+                pool.give_back(block)
 
     def can_reserve(self, match: PrefixMatch, num_tokens: int, margin: int = 0) -> bool:
         """Whether `open` may promise `num_tokens` positions and leave `margin` blocks per group."""
@@ -161,10 +192,10 @@ class KVLedger:
         tables: list[list[int]] = []
         for group, window in enumerate(self._windows):
             first = first_needed(kept, window, size)
-            table = source.tables[group]
-            if table[first:count].count(GIVEN_BACK) or self._promises.spare(group) < 1 + margin:
+            table = shared_table(source.tables[group], first, count)
+            if table is None or self._promises.spare(group) < 1 + margin:
                 return None
-            tables.append([GIVEN_BACK] * first + table[first:count])
+            tables.append(table)
         for pool, table in zip(self._pools, tables, strict=True):
             for block in table:
                 if block != GIVEN_BACK:
@@ -187,13 +218,13 @@ class KVLedger:
         """
         if end <= blocks.capacity and not blocks.may_share_writes:
             return end - start
-        end = self._affordable(blocks, start, end)
+        end = self._growth.affordable(blocks, start, end)
         if end <= start:
             return 0
         if blocks.may_share_writes:
-            self._unshare(blocks, start, end)
+            self._growth.unshare(blocks, start, end)
         if end > blocks.capacity:
-            self._grow(blocks, end)
+            self._growth.grow(blocks, end)
         if end >= blocks.promise_end and self._promises.cancel(blocks):
             self.num_releases += 1
         return end - start
@@ -208,8 +239,8 @@ class KVLedger:
         if num_tokens < blocks.next_turn:
             return
         self._publisher.publish(blocks, token_ids)
-        self._slide(blocks)
-        blocks.next_turn = self._next_turn(blocks)
+        self.num_releases += self._retention.slide(blocks)
+        blocks.next_turn = self._retention.next_turn(blocks)
 
     def truncate(self, blocks: SequenceBlocks, num_tokens: int) -> None:
         """Forget positions from `num_tokens` on (rejected drafts). Committed ones cannot be forgotten.
@@ -233,10 +264,9 @@ class KVLedger:
 
         The range lies behind every position that is still to be written.
         """
-        for group, table in enumerate(blocks.tables):
-            if any(block != GIVEN_BACK for block in table[first:last]):
-                blocks.has_dropped = True
-                self._release_entries(blocks, group, first, min(last, len(table)))
+        if self._retention.drop(blocks, first, last):
+            blocks.has_dropped = True
+            self.num_releases += 1
 
     def withdraw(self, blocks: SequenceBlocks) -> None:
         """What this sequence read is not to be trusted (its logits were not finite): no hit leads there.
@@ -278,10 +308,28 @@ class KVLedger:
             return None
         return self._pools[group].start_load(block_hash)
 
-    def finish_load(self, group: int, block: int, *, is_good: bool) -> None:
-        """The load of a pending block is done."""
+    def finish_load(
+        self,
+        group: int,
+        block: int,
+        *,
+        is_good: bool,
+        content: tuple[bytes | None, list[int]] | None = None,
+    ) -> None:
+        """The load of a pending block is done; `content` (parent's hash, token ids) is for subscribers."""
         self._pools[group].finish_load(block, is_good=is_good)
         self.num_releases += 1
+        self.num_landed += 1
+        name = self._pools[group].cache.hash_of[block]
+        if name is not None and content is not None:
+            self._publisher.report_loaded(group, name, *content)
+
+    def give_up_load(self, group: int, block: int) -> None:
+        """Nobody waits for this pending block any more; when its load is over, it is free."""
+        self.num_landed += 1
+        name = self._pools[group].cache.hash_of[block]
+        if name is not None:
+            self._pools[group].withdraw(name)
 
     def clear_cache(self) -> None:
         """Forget all cached content (the weights changed). Running sequences publish nothing more."""
@@ -294,14 +342,31 @@ class KVLedger:
 
     def take_copies(self) -> list[BlockCopy]:
         """Copies that the next plan must do, in this order, before its rows."""
-        copies, self._copies = self._copies, []
+        copies, self._growth.copies = self._growth.copies, []
         return copies
+
+    def take_stores(self) -> tuple[BlockTransfer, ...]:
+        """Blocks that the next plan stores in the tier below, a bounded number; asked when it has its rows."""
+        return self._publisher.take_stores(MAX_STORES)
+
+    @property
+    def has_stores(self) -> bool:
+        """Published blocks wait to be stored."""
+        return self._publisher.has_stores
 
     def take_events(self) -> list[KVEvent]:
         """Blocks stored and removed since the last call (none unless `record_events`)."""
         return [] if self._log is None else self._log.take()
 
     # ---- inside --------------------------------------------------------------------------------
+
+    def _names(self, chain: HashChain | None, token_ids: Sequence[int]) -> Sequence[bytes]:
+        """Of all full blocks, but for the last token."""
+        if chain is None:
+            return ()
+        count = (len(token_ids) - 1) // self.block_size
+        chain.extend(token_ids, count)
+        return chain.hashes[:count]
 
     def _begin(self, blocks: SequenceBlocks, promise_end: int) -> None:
         for group, table in enumerate(blocks.tables):
@@ -312,79 +377,5 @@ class KVLedger:
             needed = self._promises.needs(group, kept, len(table), promise_end)
             self._promises.give(blocks, group, needed)
         blocks.promise_end = promise_end
-        blocks.next_turn = self._next_turn(blocks)
+        blocks.next_turn = self._retention.next_turn(blocks)
         self._open.add(blocks)
-
-    def _affordable(self, blocks: SequenceBlocks, start: int, end: int) -> int:
-        """The end of what can be written from `start`; at most `start` when nothing can."""
-        size = self.block_size
-        for group, pool in enumerate(self._pools):
-            table = blocks.tables[group]
-            spare = self._promises.spare(group, blocks)
-            if blocks.may_share_writes:
-                touched = table[start // size : -(-end // size)]
-                spare -= sum(not pool.is_writable(block) for block in touched)
-            if spare < 0:
-                return start
-            end = min(end, (len(table) + spare) * size)
-        return end
-
-    def _unshare(self, blocks: SequenceBlocks, start: int, end: int) -> None:
-        size = self.block_size
-        for group, pool in enumerate(self._pools):
-            table = blocks.tables[group]
-            for index in range(start // size, min(len(table), -(-end // size))):
-                source = table[index]
-                if pool.is_writable(source):
-                    continue
-                target = pool.take()
-                self._promises.use(blocks, group, 1)
-                self._copies.append(BlockCopy(group, source, target))
-                pool.give_back(source)
-                table[index] = target
-                blocks.writes.append((group, index, [target]))
-        blocks.may_share_writes = False
-
-    def _grow(self, blocks: SequenceBlocks, end: int) -> None:
-        count = -(-end // self.block_size) - len(blocks.tables[0])
-        for group, pool in enumerate(self._pools):
-            table = blocks.tables[group]
-            taken = [pool.take() for _ in range(count)]
-            self._promises.use(blocks, group, count)
-            blocks.writes.append((group, len(table), taken))
-            table.extend(taken)
-        blocks.capacity = len(blocks.tables[0]) * self.block_size
-
-    def _slide(self, blocks: SequenceBlocks) -> None:
-        """Give back what no later query reads: the next one is at `num_committed`."""
-        for group, window in enumerate(self._windows):
-            if window == 0:
-                continue
-            first = blocks.first_kept[group]
-            keep = first_needed(blocks.num_committed, window, self.block_size)
-            if keep <= first:
-                continue
-            freed = self._release_entries(blocks, group, first, keep)
-            blocks.first_kept[group] = keep
-            if blocks.promise_end:
-                self._promises.top_up(blocks, group, freed)
-
-    def _release_entries(self, blocks: SequenceBlocks, group: int, first: int, last: int) -> int:
-        """Give back table entries [first, last); how many blocks became available."""
-        table, pool = blocks.tables[group], self._pools[group]
-        freed = 0
-        for index in range(last - 1, first - 1, -1):
-            if table[index] != GIVEN_BACK:
-                freed += pool.give_back(table[index])
-                table[index] = GIVEN_BACK
-        blocks.writes.append((group, first, [GIVEN_BACK] * (last - first)))
-        self.num_releases += 1
-        return freed
-
-    def _next_turn(self, blocks: SequenceBlocks) -> int:
-        size = self.block_size
-        turn = (blocks.num_committed // size + 1) * size
-        for group, window in enumerate(self._windows):
-            if window:
-                turn = min(turn, (blocks.first_kept[group] + 1) * size + window - 1)
-        return turn

@@ -1,6 +1,6 @@
 """The longest prefix of a prompt whose keys and values are at hand, in every KV group at once."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -36,30 +36,77 @@ def longest_match(
     reads. A full group needs all n blocks. A windowed group needs the last ones only, so its older
     blocks may be gone; `runs` counts how many blocks up to here it has in one piece.
     """
-    best = 0
     is_pending = False
-    runs = [0] * len(pools)
+
+    def has(group: int, block_hash: bytes) -> bool:
+        nonlocal is_pending
+        block = pools[group].cache.block_of.get(block_hash)
+        if block is None:
+            return False
+        if block in pools[group].pending:
+            is_pending = True
+            return False
+        return True
+
+    best = _usable_length(windows, block_size, hashes, has)
+    return _describe(pools, windows, block_size, hashes[:best], is_pending=is_pending)
+
+
+def missing_blocks(
+    pools: Sequence[BlockPool],
+    windows: Sequence[int],
+    block_size: int,
+    hashes: Sequence[bytes],
+    holds: Callable[[int, bytes], bool],
+) -> list[tuple[int, int]]:
+    """(group, index in `hashes`), ascending by index, of blocks that would make the longest usable prefix.
+
+    They are not in the pools, and `holds` (group, hash) says that they are elsewhere.
+    """
+
+    def has(group: int, block_hash: bytes) -> bool:
+        return block_hash in pools[group].cache.block_of or holds(group, block_hash)
+
+    length = _usable_length(windows, block_size, hashes, has)
+    return [
+        (group, index)
+        for index in range(length)
+        for group, window in enumerate(windows)
+        if index >= first_needed(length * block_size, window, block_size)
+        and hashes[index] not in pools[group].cache.block_of
+    ]
+
+
+def shared_table(table: Sequence[int], first: int, last: int) -> list[int] | None:
+    """Entries [0, last) for a sequence that reads from `first` on; None when one of those was given back."""
+    kept = list(table[first:last])
+    return None if GIVEN_BACK in kept else [GIVEN_BACK] * first + kept
+
+
+def _usable_length(
+    windows: Sequence[int],
+    block_size: int,
+    hashes: Sequence[bytes],
+    has: Callable[[int, bytes], bool],
+) -> int:
+    best = 0
+    runs = [0] * len(windows)
     for index, block_hash in enumerate(hashes):
         is_reachable = True
         is_usable = True
-        for group, pool in enumerate(pools):
-            block = pool.cache.block_of.get(block_hash)
-            if block is not None and block in pool.pending:
-                is_pending = True
-                block = None
-            runs[group] = 0 if block is None else runs[group] + 1
-            if windows[group] == 0:
-                is_reachable = is_reachable and block is not None
+        for group, window in enumerate(windows):
+            is_there = has(group, block_hash)
+            runs[group] = runs[group] + 1 if is_there else 0
+            if window == 0:
+                is_reachable = is_reachable and is_there
             else:
-                needed = (
-                    index + 1 - first_needed((index + 1) * block_size, windows[group], block_size)
-                )
+                needed = index + 1 - first_needed((index + 1) * block_size, window, block_size)
                 is_usable = is_usable and runs[group] >= needed
         if not is_reachable:
             break
         if is_usable:
             best = index + 1
-    return _describe(pools, windows, block_size, hashes[:best], is_pending=is_pending)
+    return best
 
 
 def _describe(

@@ -110,8 +110,10 @@ class BeamGroup:
         self.open_outputs.discard(index)
         return [TokenEvent(self._group.request.request_id, index, finish=FinishReason.CANCELLED)]
 
-    def outputs(self) -> list[Answer]:
-        """The best n answers; where too few have ended, with beams that were cut short."""
+    def outputs_at(self, reason: FinishReason) -> list[Answer]:
+        """The best n answers, if it ends for such a reason; where too few have ended, with beams cut short."""
+        if reason not in (FinishReason.STOP, FinishReason.TIMEOUT):
+            return []
         n = self._group.request.n
         if len(self.answers) >= n:
             return self.answers[:n]

@@ -3,7 +3,9 @@
 from headrace.core.errors import BadRequestError, HeadraceError, PromptTooLongError
 from headrace.core.events import FinishReason
 from headrace.core.request import KVPolicyKind, Request, TokenSegment
-from headrace.engine.scheduler.sequence import SequenceGroup, prompt_token_ids
+from headrace.engine.memory.ledger import KVLedger
+from headrace.engine.scheduler.beam_group import begin_search
+from headrace.engine.scheduler.sequence import Sequence, SequenceGroup, prompt_token_ids
 
 #: Token ids are stored as unsigned 32-bit in block hashes and as int32 by executors.
 _MAX_TOKEN_ID = 2**31 - 1
@@ -42,6 +44,20 @@ def finished_before(group: SequenceGroup) -> tuple[FinishReason, int | None] | N
     if group.num_shared >= group.max_total:
         return FinishReason.LENGTH, None
     return None
+
+
+def open_group(
+    request: Request, ledger: KVLedger, *, order: int, now: float, aging: float, room: int
+) -> SequenceGroup:
+    """The request's sequences, for `SequenceGroup`'s arguments."""
+    group = SequenceGroup(request, order=order, now=now, aging=aging, room=room)
+    group.sequences = tuple(
+        Sequence(group, index, ledger.chain(request.adapter, request.cache_salt))
+        for index in range(request.num_sequences)
+    )
+    if request.beams is not None:
+        begin_search(group, request.beams)
+    return group
 
 
 def no_adapters(request: Request) -> int:

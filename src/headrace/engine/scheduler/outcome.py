@@ -3,7 +3,9 @@
 from collections.abc import Container
 from typing import NamedTuple
 
+from headrace.core.errors import GrammarError, HeadraceError, InternalError
 from headrace.core.events import FinishReason
+from headrace.core.step import RowResult
 
 
 class Outcome(NamedTuple):
@@ -12,6 +14,15 @@ class Outcome(NamedTuple):
     num_kept: int
     finish: FinishReason | None
     stop_token_id: int | None
+
+
+def fault_of(row: RowResult, num_draft: int) -> HeadraceError | None:
+    """Why the tokens of a row that should give some cannot be taken; None when they can."""
+    if row.dead_end is not None:
+        return GrammarError(row.dead_end)
+    if not 1 <= len(row.token_ids) <= num_draft + 1:
+        return InternalError("A step gave the wrong number of tokens.")
+    return None
 
 
 def judge(

@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from headrace.core.step import (
     BlockCopy,
+    BlockTransfer,
     BlockWrite,
     OutputKind,
     PlanRow,
@@ -107,7 +108,14 @@ class PlanBuilder:
         self.num_scored += num_scored
 
     def finish(
-        self, step_id: int, now: float, copies: list[BlockCopy], ended_slots: tuple[int, ...]
+        self,
+        step_id: int,
+        now: float,
+        copies: list[BlockCopy],
+        ended_slots: tuple[int, ...],
+        *,
+        loads: tuple[BlockTransfer, ...] = (),
+        stores: tuple[BlockTransfer, ...] = (),
     ) -> tuple[StepPlan, Flight]:
         """The plan, and the note that `commit` will need."""
         plan = StepPlan(
@@ -116,6 +124,8 @@ class PlanBuilder:
             starts=tuple(self.starts),
             block_writes=tuple(self.writes),
             block_copies=tuple(copies),
+            block_loads=loads,
+            block_stores=stores,
             ended_slots=ended_slots,
         )
         flight = Flight(

@@ -19,7 +19,9 @@ from headrace.config.engine import SchedulerConfig
 from headrace.core.step import StepPlan
 from headrace.engine.memory.block_table import SequenceBlocks
 from headrace.engine.memory.ledger import KVLedger
-from headrace.engine.scheduler.admission import AdmissionPolicy, admission_margin
+from headrace.engine.memory.loads import BlockLoads
+from headrace.engine.memory.matching import PrefixMatch
+from headrace.engine.scheduler.admission import admission_margin, create_admission
 from headrace.engine.scheduler.budget import StepCost, observe, prefill_cap, step_target
 from headrace.engine.scheduler.drafts import MAX_DRAFTS, DraftSource
 from headrace.engine.scheduler.plan import Flight, PlanBuilder, num_to_score
@@ -50,20 +52,21 @@ class Planner:
         config: SchedulerConfig,
         roster: Roster,
         ledger: KVLedger,
-        policy: AdmissionPolicy,
         draft_source: DraftSource | None,
         totals: Totals,
         trials: Trials,
         *,
+        loads: BlockLoads,
         max_scored: int,
     ) -> None:
         """`max_scored` bounds the positions of one step that report on prompts."""
         self._max_scored = max_scored
+        self._loads = loads
         self.cost = StepCost()
         self._config = config
         self._roster = roster
         self._ledger = ledger
-        self._policy = policy
+        self.policy = create_admission(config)
         self._draft_source = draft_source
         self._totals = totals
         self._trials = trials
@@ -74,6 +77,7 @@ class Planner:
         """The next step, or None when nothing can run now."""
         builder = PlanBuilder()
         self._is_short = False
+        self._loads.expire(now)
         roster = self._roster
         suspects = self._trials.current() if self._trials else ()
         if not suspects:
@@ -83,12 +87,18 @@ class Planner:
             self._fill(builder, now, running, [s for s in suspects if s.blocks is None])
             if not builder.rows:
                 self._fill(builder, now, [s for s in roster.running if not s.is_suspect], ())
-        if not builder.rows:
-            self._break_tie(now)
+        if not builder.rows and not self._loads.has_unsent and not self._ledger.has_stores:
+            if not self._loads.is_loading:
+                self._break_tie(now)
             return None
         self._totals.steps += 1
         return builder.finish(
-            self._totals.steps, now, self._ledger.take_copies(), roster.take_ended_slots()
+            self._totals.steps,
+            now,
+            self._ledger.take_copies(),
+            roster.take_ended_slots(),
+            loads=self._loads.take(),
+            stores=self._ledger.take_stores(),
         )
 
     def observe(self, flight: Flight, seconds: float) -> None:
@@ -249,12 +259,12 @@ class Planner:
 
     def _admit(self, builder: PlanBuilder, now: float, waiting: Iterable[Sequence]) -> None:
         roster = self._roster
-        self._policy.refresh(roster.queue, now)
+        self.policy.refresh(roster.queue, now)
         num_passed = 0
         for sequence in waiting:
             if not roster.has_free_slot or self._prefill_share(builder, 1) == 0:
                 return
-            if not self._policy.allows(sequence):
+            if not self.policy.allows(sequence) or sequence.loads_seen == self._ledger.num_landed:
                 continue
             verdict = self._try_start(sequence, builder, now)
             if verdict is _Verdict.NO_ROOM:
@@ -271,22 +281,10 @@ class Planner:
         margin = self._margin if self._roster.running else 0
         blocks = self._fork(sequence, margin)
         if blocks is None:
-            tokens = sequence.tokens
-            if sequence.group.is_scoring:
-                # A position from the cache has no logits: what is still to be reported on is computed.
-                tokens = tokens[: sequence.group.num_scored + 1]
-            match = self._ledger.match(sequence.chain, tokens)
-            if match.is_pending:
-                return _Verdict.LATER
-            if not self._ledger.can_reserve(match, len(sequence.tokens), margin):
-                sequence.refused_at = self._ledger.num_releases
-                return _Verdict.NO_ROOM
-            remaining = len(sequence.tokens) - match.num_blocks * self._ledger.block_size
-            if self._prefill_share(builder, remaining) == 0:
-                return _Verdict.NO_ROOM  # unchunked, and another prompt runs in this step
-            blocks = self._ledger.open(match, sequence.chain, len(sequence.tokens))
-            if sequence.life == 0:
-                sequence.num_cached = min(blocks.num_cached, sequence.group.num_prompt)
+            opened = self._open(sequence, builder, margin, now)
+            if isinstance(opened, _Verdict):
+                return opened
+            blocks = opened
         sequence.refused_at = -1
         self._roster.start(sequence, blocks, now)
         share = self._prefill_share(builder, sequence.num_remaining)
@@ -297,6 +295,43 @@ class Planner:
         builder.start(sequence)
         self._totals.admitted(sequence, blocks.num_cached)
         return _Verdict.STARTED
+
+    def _open(
+        self, sequence: Sequence, builder: PlanBuilder, margin: int, now: float
+    ) -> SequenceBlocks | _Verdict:
+        """Blocks for a sequence that shares none with a sibling, or why it cannot have them now."""
+        tokens = sequence.tokens
+        if sequence.group.is_scoring:
+            # A position from the cache has no logits: what is still to be reported on is computed.
+            tokens = tokens[: sequence.group.num_scored + 1]
+        match = self._ledger.match(sequence.chain, tokens)
+        if match.is_pending:
+            sequence.loads_seen = self._ledger.num_landed
+            return _Verdict.LATER
+        if not self._ledger.can_reserve(match, len(sequence.tokens), margin):
+            sequence.refused_at = self._ledger.num_releases
+            return _Verdict.NO_ROOM
+        remaining = len(sequence.tokens) - match.num_blocks * self._ledger.block_size
+        if self._prefill_share(builder, remaining) == 0:
+            return _Verdict.NO_ROOM  # unchunked, and another prompt runs in this step
+        if self._begin_loads(sequence, match, tokens, now):
+            return _Verdict.LATER
+        blocks = self._ledger.open(match, sequence.chain, len(sequence.tokens))
+        if sequence.life == 0:
+            sequence.num_cached = min(blocks.num_cached, sequence.group.num_prompt)
+        return blocks
+
+    def _begin_loads(
+        self, sequence: Sequence, match: PrefixMatch, tokens: list[int], now: float
+    ) -> bool:
+        """Whether more of its prefix than `match` comes from the tier below: it waits for that."""
+        if sequence.loads_life == sequence.life:
+            return False
+        sequence.loads_life = sequence.life
+        if not self._loads.begin(sequence.chain, match, tokens, now):
+            return False
+        sequence.loads_seen = self._ledger.num_landed
+        return True
 
     def _fork(self, sequence: Sequence, margin: int) -> SequenceBlocks | None:
         """Share the blocks of a sibling, when this one begins and a sibling still has them."""

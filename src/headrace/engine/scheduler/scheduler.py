@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 from headrace.config.engine import SchedulerConfig
 from headrace.core.errors import (
-    GrammarError,
     HeadraceError,
     IntegrityError,
     InternalError,
@@ -23,20 +22,16 @@ from headrace.core.errors import (
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats
-from headrace.core.step import RowResult, StepPlan, StepResult
+from headrace.core.step import BlockLanding, RowResult, StepPlan, StepResult
 from headrace.engine.memory.events import KVEvent
 from headrace.engine.memory.ledger import KVLedger
-from headrace.engine.scheduler.admission import create_admission
-from headrace.engine.scheduler.beam_group import (
-    beam_refusal,
-    begin_search,
-    go_on,
-)
+from headrace.engine.memory.loads import BlockLoads, TierIndex
+from headrace.engine.scheduler.beam_group import beam_refusal, go_on
 from headrace.engine.scheduler.deadlines import Deadlines
 from headrace.engine.scheduler.drafts import DraftSource
 from headrace.engine.scheduler.gauges import measure
-from headrace.engine.scheduler.intake import finished_before, no_adapters, refusal
-from headrace.engine.scheduler.outcome import judge
+from headrace.engine.scheduler.intake import finished_before, no_adapters, open_group, refusal
+from headrace.engine.scheduler.outcome import fault_of, judge
 from headrace.engine.scheduler.plan import Flight, PlannedRow
 from headrace.engine.scheduler.planner import Planner
 from headrace.engine.scheduler.reports import event_of, refused_event, scored_event, time_out
@@ -61,31 +56,32 @@ class Scheduler:
         draft_source: DraftSource | None = None,
         max_scored: int = MAX_SCORED,
         adapters: Callable[[Request], int] = no_adapters,
+        tier: TierIndex | None = None,
     ) -> None:
         """`max_scored` bounds the prompt tokens of one step that have log-probabilities; `adapters` tells the
-        number of a request's adapter, -1 where that is not loaded.
+        number of a request's adapter, -1 where that is not loaded; `tier` has blocks that can be loaded.
         """
         # A slot that no token of the budget is left for would starve: decode rows always fit a step.
         max_running = min(config.max_num_seqs, config.max_num_batched_tokens)
         self.totals = Totals()
         self.max_tokens = min(max_context, ledger.max_sequence_tokens)
         """Prompt and output of one sequence together: the context, or what memory can hold."""
-        self._config = config
+        self.config = config
         self._ledger = ledger
         self._max_running = max_running
         self._roster = Roster(ledger, max_running)
-        self._policy = create_admission(config)
         self._drafts = draft_source
         self._adapters = adapters
         self._trials = Trials()
+        self._loads = BlockLoads(ledger, tier)
         self._planner = Planner(
             config,
             self._roster,
             ledger,
-            self._policy,
             draft_source,
             self.totals,
             self._trials,
+            loads=self._loads,
             max_scored=max_scored,
         )
         self._deadlines = Deadlines()
@@ -108,20 +104,15 @@ class Scheduler:
             self.totals.finished[FinishReason.ERROR.value] += max(1, request.num_sequences)
             return [refused_event(request, index, error) for index in range(max(1, request.n))]
         self._num_arrivals += 1
-        group = SequenceGroup(
+        group = open_group(
             request,
+            self._ledger,
             order=self._num_arrivals,
             now=now,
-            aging=self._config.priority_aging,
+            aging=self.config.priority_aging,
             room=self.max_tokens,
         )
-        group.sequences = tuple(
-            Sequence(group, index, self._ledger.chain(request.adapter, request.cache_salt))
-            for index in range(request.num_sequences)
-        )
         group.adapter_index = adapter_index
-        if request.beams is not None:
-            begin_search(group, request.beams)
         self._roster.add(group)
         ended = finished_before(group)
         if ended is not None:
@@ -147,8 +138,8 @@ class Scheduler:
         ]
 
     def has_work(self) -> bool:
-        """Some sequence runs or waits."""
-        return bool(self._roster.groups)
+        """Some sequence runs or waits, or blocks are on their way."""
+        return bool(self._roster.groups) or self._loads.is_loading or self._ledger.has_stores
 
     def wake_at(self) -> float | None:
         """When `schedule` has something to do although nothing arrives; None: it does not wait on purpose.
@@ -156,19 +147,31 @@ class Scheduler:
         With the dynamic and static strategies a partial batch waits for time to pass: the loop can sleep
         until then instead of asking again and again.
         """
-        if self._roster.running or self._flights:
+        if self._roster.running or self._flights or self._loads.is_loading:
             return None
-        batch_at, due_at = self._policy.wake_at(self._roster.queue), self._deadlines.next_at()
+        batch_at, due_at = (
+            self._planner.policy.wake_at(self._roster.queue),
+            self._deadlines.next_at(),
+        )
         return batch_at if batch_at is None or due_at is None else min(batch_at, due_at)
 
+    @property
+    def is_loading(self) -> bool:
+        """Blocks are on their way, which no plan can hasten."""
+        return self._loads.is_loading
+
     # ---- steps ---------------------------------------------------------------------------------
+
+    def land(self, landings: list[BlockLanding]) -> None:
+        """Loads that earlier plans began are over."""
+        self._loads.land(landings)
 
     def schedule(self, now: float) -> tuple[StepPlan | None, list[TokenEvent]]:
         """The next plan, if any, and the ends of requests whose time ran out."""
         events = self._expire(now) if self._deadlines.earliest <= now else []
         if self._flights:
             # What is tried is tried alone: its plan is the only one in flight.
-            allowed = 1 if self._trials.current() else self._config.max_uncommitted_plans
+            allowed = 1 if self._trials.current() else self.config.max_uncommitted_plans
             if len(self._flights) >= allowed:
                 return None, events
         planned = self._planner.plan(now)
@@ -227,6 +230,7 @@ class Scheduler:
                 if not row.is_void:
                     self._roster.preempt(row.sequence, now)
         self._flights.clear()
+        self._loads.resend()
         return events
 
     def fail_all(self, reason: str, now: float) -> list[TokenEvent]:
@@ -235,6 +239,7 @@ class Scheduler:
         What planned or committed may have broken off anywhere, and a plan may have run in part.
         """
         self._flights.clear()
+        self._loads.resend()
         self._trials.clear()
         self._deadlines.clear()
         self._ledger.take_copies()
@@ -277,11 +282,8 @@ class Scheduler:
         if not planned.is_output:
             self._advance(sequence, planned.start + planned.num_tokens)
             return None
-        if row.dead_end is not None:
-            error: HeadraceError = GrammarError(row.dead_end)
-            return self._end(sequence, FinishReason.ERROR, error=error)
-        if not 1 <= len(row.token_ids) <= planned.num_draft + 1:
-            error = InternalError("A step gave the wrong number of tokens.")
+        error = fault_of(row, planned.num_draft)
+        if error is not None:
             return self._end(sequence, FinishReason.ERROR, error=error)
         sequence.num_pending -= 1
         sequence.is_suspect = False
@@ -359,8 +361,7 @@ class Scheduler:
         """End all of a request; a search that is over, or out of time, with what it has found."""
         if group.beams is None:
             return [self._end(s, reason, error=error) for s in group.live()]
-        has_answer = reason in (FinishReason.STOP, FinishReason.TIMEOUT)
-        answers = group.beams.outputs() if has_answer else []
+        answers = group.beams.outputs_at(reason)
         events: list[TokenEvent] = []
         for sequence in group.live():
             if sequence.index < len(answers):

@@ -58,6 +58,8 @@ class Sequence:
         "index",
         "is_suspect",
         "life",
+        "loads_life",
+        "loads_seen",
         "num_cached",
         "num_computed",
         "num_in_flight",
@@ -99,6 +101,10 @@ class Sequence:
         self.has_reported = False
         self.refused_at = -1
         """`KVLedger.num_releases` when memory was last short for it."""
+        self.loads_seen = -1
+        """`KVLedger.num_landed` when it last found that its blocks are on their way."""
+        self.loads_life = -1
+        """The life for which blocks were loaded: once each, or two prefixes could drive each other out."""
         self.is_suspect = False
         """A step with it failed, and it has not had a good one since (`trials.py`)."""
         self.finish: FinishReason | None = None

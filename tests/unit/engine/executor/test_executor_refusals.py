@@ -15,6 +15,7 @@ from headrace.core.step import (
     StepPlan,
 )
 from headrace.engine.executor.executor import ExecutorParts, ModelExecutor, OverlappedExecutor
+from headrace.engine.executor.kv_storage import KVStorage
 from headrace.kernels.shapes import ShapeBackend
 from headrace.kernels.values import DType, KVLayout, Rows, StepLimits
 
@@ -25,7 +26,7 @@ def executor():
     cache = backend.create_kv_cache(KVLayout(1, 1, 16, 16, DType.F16, (0,), (4,)))
     recorder = backend.recorder(StepLimits(8, 2), cache)
     logits = recorder.buffer(Rows.OUTPUTS, 32)
-    parts = ExecutorParts(backend, recorder.finish(), logits, cache)
+    parts = ExecutorParts(backend, recorder.finish(), logits, KVStorage(cache))
     return ModelExecutor(parts, FakeClock(), max_num_seqs=2, max_tokens=8, max_context=32)
 
 

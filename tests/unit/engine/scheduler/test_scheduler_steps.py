@@ -257,7 +257,7 @@ def test_a_plan_that_broke_off_leaves_no_copies_for_the_next():
             raise RuntimeError("broke off after the first fork")
         return True
 
-    run.scheduler._policy.allows = allows
+    run.scheduler._planner.policy.allows = allows
     with pytest.raises(RuntimeError):
         run.step()
     run._take(run.engine.fail_all("a step failed"))
