@@ -1,10 +1,12 @@
 """One answer on its way to one client: begun once, whoever works on it."""
 
+import asyncio
 from collections.abc import Mapping
 
 import msgspec
 
 from headrace.fleet.backends import values as wire
+from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 from headrace.web.asgi import Send, start_message
 from headrace.web.problems import answer_to
 from headrace.web.streaming import CONTENT_TYPE, DONE, event
@@ -19,13 +21,31 @@ class Answer:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.has_begun = False
+        self._owner: object = None
+        self.begun = asyncio.Event()
         self.headers: dict[str, str] = {}
         """Of the gateway itself, such as x-headrace-route; put in before it begins."""
 
+    @property
+    def has_begun(self) -> bool:
+        """The client has a status."""
+        return self.begun.is_set()
+
+    def claim(self, owner: object, route: str) -> None:
+        """`owner` writes from now on, and nobody else. Raises UpstreamError if somebody else does already."""
+        if self._owner is None:
+            self._owner = owner
+            self.headers["x-headrace-route"] = route
+        elif self._owner is not owner:
+            raise UpstreamError(FailureKind.SUPERSEDED, "another replica was faster")
+
+    def is_owned_by(self, owner: object) -> bool:
+        """What the client has is its."""
+        return self._owner is owner
+
     async def whole(self, status: int, headers: Mapping[bytes, bytes], body: bytes) -> None:
         """A replica's whole answer, passed on."""
-        self.has_begun = True
+        self.begun.set()
         passed = {
             name.decode(): headers[name].decode("latin-1")
             for name in PASSED_ON[1:]
@@ -44,7 +64,7 @@ class Answer:
     async def write(self, events: bytes) -> None:
         """Events of a stream."""
         if not self.has_begun:
-            self.has_begun = True
+            self.begun.set()
             await self._send(start_message(200, CONTENT_TYPE, _STREAM, self.headers))
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
 

@@ -63,16 +63,16 @@ class Attempts:
         longest = min(_MAX_BACKOFF, self._config.backoff * 2.0 ** max(0, self.num_failed - 1))
         return longest * random.uniform(0.5, 1.0)
 
-    def note_failure(self, replica_id: str, failure: UpstreamError, now: float) -> None:
+    def note_failure(self, failure: UpstreamError, now: float) -> None:
         """Nothing has been sent to the client. Raises what it is told if this was the last try."""
-        self.tried.add(replica_id)
+        self.tried.add(failure.replica_id)
         self.num_failed += 1
         if self.num_failed >= self._config.attempts or not self._budget.take(now):
             raise final_error(failure)
 
-    def note_break(self, replica_id: str, failure: UpstreamError) -> None:
+    def note_break(self, failure: UpstreamError) -> None:
         """The answer broke off in the middle. Raises what ends the stream if it is not gone on with."""
-        self.tried.add(replica_id)
+        self.tried.add(failure.replica_id)
         self.num_failed += 1
         self._num_resumed += 1
         if self._num_resumed > self._config.resume_attempts:

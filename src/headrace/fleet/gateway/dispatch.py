@@ -6,7 +6,7 @@ the tokens that were sent; if none can, the stream ends with an error event. Not
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.replicas import Dialect
@@ -17,6 +17,7 @@ from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.attempts import Attempts, RetryBudget
 from headrace.fleet.gateway.call import Call, patched
 from headrace.fleet.gateway.exchange import Exchange, RefusedError
+from headrace.fleet.gateway.hedging import hedged
 from headrace.fleet.gateway.progress import Progress
 from headrace.fleet.gateway.router import Choice, Router, Wanted
 from headrace.fleet.prober import Prober
@@ -87,21 +88,18 @@ class _Dispatch:
         while True:
             choice = await self._choose()
             try:
-                await self._try(choice)
-                choice.replica.breaker.note_success()
+                await self._try_hedged(choice)
                 return
             except RefusedError as error:
-                choice.replica.breaker.note_success()
                 await self._answer.refused(error.refusal)
                 return
             except UpstreamError as failure:
-                self._blame(choice.replica, failure)
                 if self.progress.has_finished:
                     # All of the answer is there; only its end marker is not.
                     await self._answer.write(b"" if self.progress.is_done else b"data: [DONE]\n\n")
                     await self._answer.end()
                     return
-                self._go_on_after(choice.replica, failure)
+                self._go_on_after(failure)
 
     async def give_up(self, error: HeadraceError) -> None:
         """Tell the client; raises `error` if it can still be told by a status."""
@@ -131,25 +129,53 @@ class _Dispatch:
             except TimeoutError:
                 continue
 
+    async def _try_hedged(self, choice: Choice) -> None:
+        after = self._shared.config.retries.hedge_after
+        if after is None or self._answer.has_begun:
+            await self._try(choice)
+        else:
+            await hedged(self._try(choice), lambda: self._hedge(choice), self._answer.begun, after)
+
+    def _hedge(self, first: Choice) -> Coroutine[None, None, None] | None:
+        """A second try beside one that has not begun; None if there is no other replica, or no budget."""
+        avoided = {first.replica.id, *self._attempts.tried}
+        choice = self._shared.router.pick(self._wanted_now(), avoided)
+        if choice is None or choice.replica.id in avoided:
+            return None
+        if not self._shared.budget.take(self._shared.clock.monotonic()):
+            return None
+        return self._try(choice)
+
     async def _try(self, choice: Choice) -> None:
-        replica, decision = choice
+        """Raises UpstreamError, after the replica was blamed for it."""
+        replica = choice.replica
+        progress = self.progress
         if not self._answer.has_begun:
-            self.progress = Progress(keeps_text=self._keeps_text(replica))
-            self._answer.headers["x-headrace-route"] = (
-                f"{decision.replica_id}; {decision.policy}; {decision.reason}"
+            progress = Progress(keeps_text=self._keeps_text(replica))
+        exchange = Exchange(self._call, choice, self._shared.config, self._shared.clock)
+        try:
+            sent = self._sent_to(replica)
+            if sent is None:
+                raise UpstreamError(FailureKind.REFUSED, "it cannot go on with this answer")
+            await exchange.run(
+                sent,
+                self._answer,
+                progress,
+                drops_usage=self._adds_usage,
+                on_lease=self._on_lease,
             )
-        sent = self._sent_to(replica)
-        if sent is None:
-            raise UpstreamError(FailureKind.REFUSED, "it cannot go on with this answer")
-        exchange = Exchange(self._call, replica, self._shared.config, self._shared.clock)
-        await exchange.run(
-            sent,
-            self._answer,
-            self.progress,
-            drops_usage=self._adds_usage,
-            cached_tokens=decision.cached_tokens,
-            on_lease=self._on_lease,
-        )
+        except RefusedError:
+            replica.breaker.note_success()
+            raise
+        except UpstreamError as failure:
+            failure.replica_id = replica.id
+            self._blame(replica, failure)
+            raise
+        else:
+            replica.breaker.note_success()
+        finally:
+            if self._answer.is_owned_by(progress):
+                self.progress = progress
 
     def _sent_to(self, replica: Replica) -> wire.Call | None:
         """The request as this replica gets it; None if it cannot go on with what was begun elsewhere."""
@@ -198,20 +224,22 @@ class _Dispatch:
         )
 
     def _blame(self, replica: Replica, failure: UpstreamError) -> None:
+        if failure.kind is FailureKind.SUPERSEDED:
+            return
         log.info("Replica %s failed a request: %s", replica.id, failure)
         if failure.kind not in _BLAMELESS:
             replica.breaker.note_failure(self._shared.clock.monotonic())
         if failure.kind is not FailureKind.OVERLOADED:
             self._shared.prober.look_now(replica)
 
-    def _go_on_after(self, replica: Replica, failure: UpstreamError) -> None:
+    def _go_on_after(self, failure: UpstreamError) -> None:
         """Raises HeadraceError if there is no further try."""
         if not self._answer.has_begun:
-            self._attempts.note_failure(replica.id, failure, self._shared.clock.monotonic())
+            self._attempts.note_failure(failure, self._shared.clock.monotonic())
             return
         if not (self._call.endpoint.can_resume and self._call.is_single):
             self._attempts.end(failure)
-        self._attempts.note_break(replica.id, failure)
+        self._attempts.note_break(failure)
 
 
 def is_peer(replica: Replica) -> bool:

@@ -9,6 +9,7 @@ from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.call import Call
 from headrace.fleet.gateway.progress import Progress
 from headrace.fleet.gateway.relay import Relay
+from headrace.fleet.gateway.router import Choice
 from headrace.fleet.load import Lease
 from headrace.fleet.replica import Replica
 from headrace.fleet.sse import StreamError
@@ -24,9 +25,11 @@ _ITS_OWN = (401, 403, 404, 405, 407)
 class Exchange:
     """Sends a request to a replica and passes its answer on."""
 
-    def __init__(self, call: Call, replica: Replica, config: GatewayConfig, clock: Clock) -> None:
+    def __init__(self, call: Call, choice: Choice, config: GatewayConfig, clock: Clock) -> None:
         self._call = call
-        self._replica = replica
+        self._replica = choice.replica
+        self._cached_tokens = choice.decision.cached_tokens
+        self._route = route_of(choice)
         self._config = config
         self._clock = clock
 
@@ -37,7 +40,6 @@ class Exchange:
         progress: Progress,
         *,
         drops_usage: bool,
-        cached_tokens: int,
         on_lease: Callable[[], None],
     ) -> None:
         """Send `sent`, and answer with what comes; `on_lease` is called once it counts at the replica.
@@ -48,7 +50,7 @@ class Exchange:
         backend = self._replica.backend
         outgoing = backend.outgoing(sent)
         ahead = self._replica.load.prefill_tokens
-        missing = max(0, self._call.prompt_tokens - cached_tokens)
+        missing = max(0, self._call.prompt_tokens - self._cached_tokens)
         with self._replica.lease(
             prefill_tokens=missing, decode_tokens=self._call.output_tokens
         ) as lease:
@@ -115,6 +117,7 @@ class Exchange:
         body = await response.read_all(self._config.max_response_bytes)
         if answer.has_begun:
             raise UpstreamError(FailureKind.GARBAGE, "no stream where one was asked for")
+        answer.claim(progress, self._route)
         headers = response.headers
         if reader is not None:
             body = reader.feed(body) + reader.finish()
@@ -138,6 +141,7 @@ class Exchange:
             events = relay.feed(data)
             watch.note(relay)
             if events:
+                answer.claim(relay.progress, self._route)
                 await answer.write(events)
             relay.check()
             if reader is not None and reader.refusal is not None:
@@ -147,6 +151,12 @@ class Exchange:
         relay.check_end()
         watch.end(relay)
         await answer.end()
+
+
+def route_of(choice: Choice) -> str:
+    """A decision as a header tells it."""
+    decision = choice.decision
+    return f"{decision.replica_id}; {decision.policy}; {decision.reason}"
 
 
 class RefusedError(Exception):

@@ -71,7 +71,7 @@ class Relay:
         self, progress: Progress, *, end: bytes, drops_usage: bool, is_continuation: bool
     ) -> None:
         """`end` marks the end of a stream. `drops_usage`: usage was not asked for by the client, but by us."""
-        self._progress = progress
+        self.progress = progress
         self._cutter = EventCutter()
         self._end = end
         self._drops_usage = drops_usage
@@ -89,7 +89,7 @@ class Relay:
         events = self._cutter.feed(data)
         if not events:
             return b""
-        progress = self._progress
+        progress = self.progress
         if (
             self._is_continuation
             or progress.keeps_text
@@ -106,8 +106,8 @@ class Relay:
 
     def take_new(self) -> int:
         """Tokens since the last call."""
-        new = self._progress.num_tokens - self._num_taken
-        self._num_taken = self._progress.num_tokens
+        new = self.progress.num_tokens - self._num_taken
+        self._num_taken = self.progress.num_tokens
         self.num_tokens += new
         return new
 
@@ -118,7 +118,7 @@ class Relay:
 
     def check_end(self) -> None:
         """The body has ended. Raises UpstreamError if the answer has not."""
-        if (self._end and not self._progress.is_done) or self._cutter.tail.strip():
+        if (self._end and not self.progress.is_done) or self._cutter.tail.strip():
             raise UpstreamError(FailureKind.CUT, "the answer ended without its end marker")
 
     def _take_tokens(self, match: re.Match[bytes]) -> bytes:
@@ -126,8 +126,8 @@ class Relay:
             tokens = _TOKENS.decode(match[1])
         except msgspec.DecodeError as error:
             raise UpstreamError(FailureKind.GARBAGE, f"token ids: {error}") from None
-        self._progress.token_ids += tokens.token_ids
-        self._progress.num_tokens += len(tokens.token_ids)
+        self.progress.token_ids += tokens.token_ids
+        self.progress.num_tokens += len(tokens.token_ids)
         return b""
 
     def _edit(self, events: bytes) -> bytes:
@@ -141,7 +141,7 @@ class Relay:
                 break
             if event:
                 kept.append(event)
-        self._progress.num_events += len(kept)
+        self.progress.num_events += len(kept)
         return b"".join(event + b"\n\n" for event in kept)
 
     def _edit_one(self, event: bytes) -> bytes | None:
@@ -153,12 +153,12 @@ class Relay:
         for comment in comments:
             _COMMENT.sub(self._take_tokens, comment)
         if self._end and self._end in event:
-            self._progress.is_done = True
+            self.progress.is_done = True
         return edited
 
     def _edit_data(self, event: bytes) -> bytes | None:
         chunk, choices = _read(event[6:])
-        progress = self._progress
+        progress = self.progress
         if isinstance(usage := chunk.get("usage"), dict):
             progress.usage = usage_of(usage)
             if not choices and self._drops_usage:

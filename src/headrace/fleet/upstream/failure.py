@@ -20,6 +20,8 @@ class FailureKind(StrEnum):
     """The replica answered that it failed (5xx)."""
     OVERLOADED = "overloaded"
     """The replica has no room (429 or 503): alive, but not for this request."""
+    SUPERSEDED = "superseded"
+    """Another replica has begun the answer."""
     REFUSED = "refused"
     """The replica did not let us in (401, 403), or does not have the model any more (404)."""
 
@@ -33,3 +35,5 @@ class UpstreamError(Exception):
         self.detail = detail
         self.retry_after = retry_after
         """Seconds, as the replica said."""
+        self.replica_id = ""
+        """Whose failure it is, once that is known."""
