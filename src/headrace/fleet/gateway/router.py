@@ -9,6 +9,8 @@ from typing import NamedTuple
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.fleet.routing import RoutingConfig
 from headrace.core.clock import Clock
+from headrace.fleet.gateway.prefix.blocks import Prompt
+from headrace.fleet.gateway.prefix.index import PrefixIndex
 from headrace.fleet.gateway.routing.values import Candidate, Decision, Query
 from headrace.fleet.registry import Registry
 from headrace.fleet.replica import Replica
@@ -37,8 +39,8 @@ class Wanted(NamedTuple):
     """Keeps its prefix cache apart from others'; empty: shared."""
     suits: Callable[[Replica], bool]
     """Whether a replica can do what the request needs."""
-    cached: Callable[[Replica], int]
-    """Tokens of its prompt that a replica probably has cached."""
+    prompt: Prompt | None = None
+    """Where replicas are chosen by what they have cached of it."""
 
 
 class Router:
@@ -51,6 +53,7 @@ class Router:
         self.config = config
         self._clock = clock
         self._choose = choose
+        self.index = PrefixIndex(config.routing)
         self._random = random.Random()
         self._numbers: Counter[str] = Counter()
         self._change = asyncio.Event()
@@ -71,8 +74,12 @@ class Router:
             number=number,
             draw=self._random.random(),
         )
-        decision = self._choose(self.config.routing, query, self._candidates(replicas, wanted))
+        decision = self._choose(
+            self.config.routing, query, self._candidates(replicas, wanted.prompt)
+        )
         replica = next(r for r in replicas if r.id == decision.replica_id)
+        if wanted.prompt is not None:
+            self.index.note_sent(wanted.prompt, replica.id)
         replica.breaker.note_sent(self._clock.monotonic())
         return Choice(replica, decision)
 
@@ -89,6 +96,7 @@ class Router:
 
     def note_change(self) -> None:
         """Replicas came, went or can serve again: whoever waits looks again."""
+        self.index.keep([replica.id for replica in self._registry])
         self._change.set()
         self._change = asyncio.Event()
 
@@ -96,7 +104,8 @@ class Router:
         """Until the next change."""
         await self._change.wait()
 
-    def _candidates(self, replicas: Sequence[Replica], wanted: Wanted) -> list[Candidate]:
+    def _candidates(self, replicas: Sequence[Replica], prompt: Prompt | None) -> list[Candidate]:
+        cached = self.index.cached(prompt) if prompt is not None else {}
         now = self._clock.monotonic()
         slow_start = self._registry.health.slow_start
         slowness = self._registry.slowness(replicas)
@@ -107,7 +116,7 @@ class Router:
                 num_requests=replica.load.num_requests,
                 prefill_tokens=replica.load.prefill_tokens,
                 decode_tokens=replica.load.decode_tokens,
-                cached_tokens=wanted.cached(replica),
+                cached_tokens=cached.get(replica.id, 0),
                 ttft=replica.latency.ttft,
                 tpot=replica.latency.tpot,
                 prefill_rate=self._prefill_rate(replica),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from headrace.config.fleet.root import FleetConfig
+from headrace.config.fleet.routing import RoutingPolicy
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, ModelNotFoundError, UnavailableError
 from headrace.core.stats import ReplicaRole
@@ -26,6 +27,8 @@ from headrace.web.streaming import watch_disconnect
 
 #: Tenant of requests without a key, where none is needed.
 ANONYMOUS = "anonymous"
+#: Policies that ask what replicas have cached.
+BY_PREFIX = frozenset({RoutingPolicy.STICKY, RoutingPolicy.PREFIX_AWARE})
 
 
 class Service:
@@ -142,14 +145,21 @@ class Service:
         )
 
     def _wanted(self, call: Call) -> Wanted:
+        model = self._model_of(call)
+        salt = _salt("", call.body.get("cache_salt"))
+        prompt = None
+        if self.config.routing.policy in BY_PREFIX and call.endpoint.kind is not Kind.TEXT:
+            prompt = self.router.index.read(
+                call.body, model=model, salt=salt, num_tokens=call.prompt_tokens
+            )
         return Wanted(
-            model=self._model_of(call),
+            model=model,
             prompt_tokens=call.prompt_tokens,
             output_tokens=call.output_tokens,
             session=_session(call, self.config.routing.session_headers),
-            salt=_salt("", call.body.get("cache_salt")),
+            salt=salt,
             suits=_suits(call),
-            cached=lambda _: 0,
+            prompt=prompt,
         )
 
     def _model_of(self, call: Call) -> str:
