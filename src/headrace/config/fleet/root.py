@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from headrace.config.fleet.accounts import AccountsConfig
 from headrace.config.fleet.cache import CacheConfig
 from headrace.config.fleet.flow import FlowConfig
 from headrace.config.fleet.gateway import GatewayConfig
@@ -31,3 +32,4 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     health: HealthConfig = HealthConfig()
     flow: FlowConfig = FlowConfig()
     cache: CacheConfig = CacheConfig()
+    accounts: AccountsConfig = AccountsConfig()

@@ -1,0 +1,1 @@
+"""Who calls and what they may use: keys, tenants, limits, money, and the ledger of what was used."""
