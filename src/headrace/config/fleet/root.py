@@ -9,6 +9,7 @@ from headrace.config.fleet.cache import CacheConfig
 from headrace.config.fleet.flow import FlowConfig
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.health import HealthConfig
+from headrace.config.fleet.models import ModelsConfig
 from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.config.fleet.routing import RoutingConfig
 
@@ -29,6 +30,7 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     replicas: tuple[ReplicaSpec, ...] = ()
     discovery: DiscoveryConfig = DiscoveryConfig()
     routing: RoutingConfig = RoutingConfig()
+    models: ModelsConfig = ModelsConfig()
     health: HealthConfig = HealthConfig()
     flow: FlowConfig = FlowConfig()
     cache: CacheConfig = CacheConfig()
