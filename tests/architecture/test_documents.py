@@ -56,9 +56,10 @@ def test_every_package_is_in_the_tree() -> None:
     assert [name for name in packages if f"{name}/" not in text] == []
 
 
-def test_generated_references_are_current() -> None:
+@pytest.mark.parametrize("tool", ["reference.py", "protos.py"])
+def test_what_is_generated_is_current(tool: str) -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "reference.py"), "--check"],
+        [sys.executable, str(ROOT / "tools" / tool), "--check"],
         capture_output=True,
         text=True,
         check=False,

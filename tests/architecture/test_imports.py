@@ -18,6 +18,7 @@ SOURCE = ROOT / "src" / "headrace"
 
 WEB = ("starlette", "uvicorn", "aiohttp")
 SLOW = ("torch", "transformers", "huggingface_hub", "boto3", "httpx", "prometheus_client", "tqdm")
+RPC = ("grpc", "grpc_health", "grpc_reflection", "google")
 
 
 def loaded_by(module: str) -> set[str]:
@@ -38,9 +39,9 @@ def loaded_by(module: str) -> set[str]:
         ("headrace.cli.main", (*SLOW, *WEB, "numpy", "msgspec", "asyncio", "argparse")),
         ("headrace.cli.serve", (*SLOW, *WEB, "numpy", "asyncio")),
         ("headrace.cli.chat", (*SLOW, *WEB, "numpy", "asyncio")),
-        ("headrace.server.run", (*SLOW, *WEB, "numpy")),
+        ("headrace.server.run", (*SLOW, *WEB, *RPC, "numpy")),
         ("headrace.server.app", (*SLOW, "numpy")),
-        ("headrace.server.serving", (*SLOW, "numpy")),
+        ("headrace.server.serving", (*SLOW, *RPC, "numpy")),
         ("headrace.engine.scheduler.scheduler", (*SLOW, *WEB, "numpy")),
         ("headrace.engine.memory.ledger", (*SLOW, *WEB, "numpy")),
         ("headrace.engine.process", (*SLOW, *WEB)),

@@ -73,6 +73,10 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Address to listen on."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     """Port to listen on; 0 takes a free one and prints it."""
+    grpc_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    """Port for gRPC beside HTTP, which needs headrace[grpc]; 0 takes a free one and prints it; none: no gRPC."""
+    max_grpc_calls: Annotated[int, Meta(ge=1)] = 128
+    """Calls of gRPC that may run; more are answered RESOURCE_EXHAUSTED."""
     role: ReplicaRole = ReplicaRole.BOTH
     """both, prefill or decode: told to routers in /load, which send work by it; the server takes any."""
     max_queued_requests: Annotated[int, Meta(ge=0)] = 256

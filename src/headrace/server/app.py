@@ -98,24 +98,42 @@ def open_paths(routes: list[Endpoint], config: ServerConfig) -> frozenset[str]:
     return frozenset(r.path for r in routes if r.operation.access in open_to_all)
 
 
-def build_app(replica: Replica) -> App:
-    """From the outside in: observed, CORS, errors as objects, bounded connections, keys, bodies, routes."""
-    routes = build_routes(replica)
-    router = Router(routes, redirect_slashes=False)
-    config = replica.config
+class _Routed:
+    """The routes and what counts for all of them."""
 
-    async def routed(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = routed  # makes the router raise for 404 and 405 instead of answering in text
-        await router(scope, receive, send)
+    def __init__(self, replica: Replica) -> None:
+        self.routes = build_routes(replica)
+        self._router = Router(self.routes, redirect_slashes=False)
+        self._replica = replica
 
-    def route_of(scope: Scope) -> str:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self  # makes the router raise for 404 and 405 instead of answering in text
+        await self._router(scope, receive, send)
+
+    def observed(self, app: App) -> App:
+        """The same, named, timed, logged and counted."""
+        return Observed(app, self._replica.clock, self._replica.metrics, self._route_of)
+
+    def _route_of(self, scope: Scope) -> str:
         # The pattern, not the path: labels must not grow with what clients type.
-        for route in routes:
+        for route in self.routes:
             if route.matches(scope)[0] is not Match.NONE:
                 return route.path
         return "other"
 
-    inner = Observed(Problems(routed, error_writer_of), replica.clock, replica.metrics, route_of)
+
+def build_inner(replica: Replica) -> App:
+    """What answers requests that are made in this process (`inner.py`): the routes, below the keys."""
+    routed = _Routed(replica)
+    return routed.observed(Problems(routed, error_writer_of))
+
+
+def build_app(replica: Replica) -> App:
+    """From the outside in: observed, CORS, errors as objects, bounded connections, keys, bodies, routes."""
+    routed = _Routed(replica)
+    routes = routed.routes
+    config = replica.config
+    inner = routed.observed(Problems(routed, error_writer_of))
     if replica.batches is not None:
         replica.batches.bind(inner, frozenset(route.path for route in routes))
     upload = config.batches.max_file_bytes + FORM_BYTES
@@ -132,4 +150,4 @@ def build_app(replica: Replica) -> App:
         max_requests=config.max_socket_requests,
         max_depth=config.max_json_depth,
     )
-    return by_type(Observed(app, replica.clock, replica.metrics, route_of), sockets)
+    return by_type(routed.observed(app), sockets)

@@ -30,12 +30,19 @@ class InnerAnswer(Struct, frozen=True):
 
 
 class InnerRequest:
-    """A POST of a JSON body to a path. Cancelling the task that runs it ends it, and frees its blocks."""
+    """A JSON body for a path. Cancelling the task that runs it ends it, and frees its blocks."""
 
     def __init__(
-        self, path: str, body: bytes, key: Key | None, *, name: str, is_background: bool = False
+        self,
+        path: str,
+        body: bytes,
+        key: Key | None,
+        *,
+        name: str,
+        is_background: bool = False,
+        verb: str = "POST",
     ) -> None:
-        """`name` is its `x-request-id`."""
+        """`name` is its `x-request-id`; one that is no good is replaced."""
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
@@ -45,7 +52,7 @@ class InnerRequest:
             "type": "http",
             "asgi": {"version": "3.0"},
             "http_version": "1.1",
-            "method": "POST",
+            "method": verb,
             "scheme": "http",
             "path": path,
             "raw_path": path.encode(),

@@ -15,6 +15,7 @@ from headrace.engine.launch import LaunchSpec, launch
 from headrace.engine.messages import DEFAULT_BUILD, KVEventsConfig
 from headrace.observe.logs import set_up_logging
 from headrace.server.lora_root import LoraRoot
+from headrace.server.rpc.requirements import check_grpc
 from headrace.web.keys import KeyRing
 from headrace.web.port import bind, is_local
 from headrace.web.tls import tls_context
@@ -45,6 +46,7 @@ def _run(config: ServeConfig, build: str, environment: dict[str, str], clock: Cl
     set_up_logging(config.server.log_level, config.server.log_format, process="server")
     # What the operator can mend is said before a process is started.
     check_security(config.server, clock)
+    check_grpc(config.server)
     root = config.engine.model.lora_root
     lora_root = None if root is None else LoraRoot(root)
     spec = launch_spec(config, build, environment)

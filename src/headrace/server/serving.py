@@ -2,25 +2,27 @@
 
 import asyncio
 import gc
+import importlib
 import logging
 import signal
 import socket
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from uvicorn.config import Config
 
 from headrace import __version__
 from headrace.config.root import ServeConfig
 from headrace.core.clock import Clock
-from headrace.core.errors import HeadraceError, InternalError
+from headrace.core.errors import ConfigError, HeadraceError, InternalError
 from headrace.core.model_info import ModelInfo
 from headrace.engine.client import EngineClient
 from headrace.engine.failure import EngineStartError
 from headrace.engine.launch import EngineProcess, LaunchSpec, launch
 from headrace.engine.messages import Progress
 from headrace.observe.metrics import Metrics
-from headrace.server.app import build_app
+from headrace.server.app import build_app, build_inner
 from headrace.server.lora_root import LoraRoot
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.sockets import socket_protocol
@@ -29,8 +31,13 @@ from headrace.web.http_server import HttpServer, allow_open_files, http_config
 from headrace.web.port import url_of
 from headrace.web.protocol import ConnectionBounds
 
+if TYPE_CHECKING:
+    from headrace.server.rpc.service import RpcServer
+
 #: Seconds between two pings of a WebSocket; one that does not answer in `stall_timeout` is closed.
 PING_PERIOD = 20.0
+#: Seconds for the last messages of calls that a drain has ended.
+FLUSH_SECONDS = 5.0
 #: Open files beside the connections that count: probes, the engine, the model, logs.
 SPARE_FILES = 128
 
@@ -76,6 +83,7 @@ class Serving:
         self._num_signals = 0
         self._drain: asyncio.Task[None] | None = None
         self._error: HeadraceError | None = None
+        self._rpc: RpcServer | None = None
 
     async def run(self, sock: socket.socket, process: EngineProcess) -> int:
         """From the first connection to the last; the exit code."""
@@ -89,6 +97,8 @@ class Serving:
         finally:
             ready.cancel()
             await asyncio.gather(ready, return_exceptions=True)
+            if self._rpc is not None:
+                await self._rpc.stop(0.0)
             await self._replica.close()
         if self._error is not None:
             # Last, so that the operator finds it at the end of the output.
@@ -130,7 +140,7 @@ class Serving:
 
     async def _become_ready(self, sock: socket.socket) -> None:
         try:
-            info = await self._model.client.wait_ready()
+            info, _ = await asyncio.gather(self._model.client.wait_ready(), self._start_grpc())
             await self._text.load(info)
         except HeadraceError as error:
             self._fail_start(error)
@@ -156,6 +166,22 @@ class Serving:
         log.info(
             "%s", ready_line(info, phases, url_of(sock, is_tls=self._http.config.ssl is not None))
         )
+
+    async def _start_grpc(self) -> None:
+        """Beside HTTP, if that is wanted. Raises HeadraceError."""
+        port = self._config.server.grpc_port
+        if port is None:
+            return
+        try:
+            # On a thread: it takes a quarter of a second, and probes are answered meanwhile.
+            await asyncio.to_thread(importlib.import_module, "headrace.server.rpc.service")
+        except ImportError as error:
+            raise ConfigError(f"--grpc-port needs what cannot be imported: {error}.") from error
+        from headrace.server.rpc.service import RpcServer
+
+        self._rpc = RpcServer(self._replica, build_inner(self._replica), port)
+        await self._rpc.start()
+        log.info("gRPC is served at %s", self._rpc.address)
 
     def _fail_start(self, error: HeadraceError) -> None:
         """End the server with this error."""
@@ -186,6 +212,8 @@ class Serving:
 
     async def _drain_and_exit(self) -> None:
         await self._replica.drain(self._config.server.drain_timeout)
+        if self._rpc is not None:
+            await self._rpc.stop(FLUSH_SECONDS)
         self._http.should_exit = True
 
 

@@ -78,6 +78,14 @@ def answer_to(error: Exception) -> Answer:
     return Answer(status, _headers(error), _problem(error, status, name, code))
 
 
+def status_of(problem: Problem) -> int:
+    """The status that goes with an error object; for those that come in the middle of an answer."""
+    rows = [(code, status) for _, (status, name, code) in _TABLE if name == problem.type]
+    statuses: dict[str | int | None, int] = dict(reversed(rows))
+    general = statuses.get(None, rows[-1][1] if rows else _UNKNOWN[0])
+    return statuses.get(problem.code, general)
+
+
 def error_named(kind: str | None, message: str) -> HeadraceError:
     """The exception that an engine's event names (`TokenEvent.error_kind`)."""
     if kind == "PromptTooLongError":  # its own constructor wants numbers, which are in the message
