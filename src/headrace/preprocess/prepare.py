@@ -42,6 +42,12 @@ from headrace.preprocess.token_bounds import with_token_bounds
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.preprocess.tools.offer import Mode, Offer, read_offer
 from headrace.preprocess.tools.plain_prompt import show_tools
+from headrace.preprocess.wanted_logprobs import (
+    chat_logprobs,
+    completion_logprobs,
+    echoed_logprobs,
+    larger,
+)
 
 #: After whatever any client may ask for.
 LAST_PRIORITY = 2**32
@@ -139,7 +145,7 @@ class Preparer:
             arrival,
             prompt,
             max_tokens=limit,
-            logprobs=_chat_logprobs(request),
+            logprobs=chat_logprobs(request),
             answer=answer,
         )
         return PreparedChat(request=built, reading=answer.reading)
@@ -165,8 +171,8 @@ class Preparer:
                     structs.replace(arrival, request_id=request_id),
                     self._fitter.fit(name, ids, request.max_tokens, request.truncate_prompt_tokens),
                     max_tokens=request.max_tokens,
-                    logprobs=_completion_logprobs(request),
-                    prompt_logprobs=_echoed_logprobs(request),
+                    logprobs=completion_logprobs(request),
+                    prompt_logprobs=echoed_logprobs(request),
                     num_sequences=request.best_of,
                 )
             )
@@ -315,7 +321,7 @@ class Preparer:
             defaults=self._defaults,
             max_tokens=max_tokens,
             logprobs=logprobs,
-            prompt_logprobs=None if prior else _larger(fields.prompt_logprobs, prompt_logprobs),
+            prompt_logprobs=None if prior else larger(fields.prompt_logprobs, prompt_logprobs),
             draw_seed=self._draw_seed,
         )
         params = self._with_token_wishes(params, fields)
@@ -382,25 +388,3 @@ class Preparer:
                 f"'{name}' holds {len(prior)} tokens already, and at most {max_tokens} may be made.",
                 param=name,
             )
-
-
-def _chat_logprobs(request: ChatRequest) -> int | None:
-    if request.logprobs:
-        return request.top_logprobs or 0
-    if request.top_logprobs:
-        raise BadRequestError("'top_logprobs' needs 'logprobs' to be true.", param="top_logprobs")
-    return None
-
-
-def _completion_logprobs(request: CompletionRequest) -> int | None:
-    if request.logprobs is None and request.best_of is not None:
-        return 0  # they rank the answers
-    return request.logprobs
-
-
-def _echoed_logprobs(request: CompletionRequest) -> int | None:
-    return request.logprobs if request.echo else None
-
-
-def _larger(first: int | None, second: int | None) -> int | None:
-    return max((count for count in (first, second) if count is not None), default=None)
