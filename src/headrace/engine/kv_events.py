@@ -39,6 +39,7 @@ def encode_event(event: object, *, as_maps: bool) -> Any:
             "lora_id": event.lora_id,
             "medium": event.medium or OWN_MEMORY,
             "lora_name": event.lora_name,
+            "extra_keys": event.extra_keys,
         }
     elif isinstance(event, BlockRemoved):
         fields = {

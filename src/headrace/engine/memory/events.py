@@ -7,6 +7,8 @@ ones that they do).
 
 from msgspec import Struct
 
+from headrace.engine.memory.hashing import NO_ORIGIN, Origin
+
 
 class BlockStored(Struct, frozen=True, tag=True, array_like=True):
     """Consecutive full blocks of one sequence can now be found by their hashes."""
@@ -21,6 +23,8 @@ class BlockStored(Struct, frozen=True, tag=True, array_like=True):
     medium: str | None = None
     """Tier that holds the blocks; None is the engine's own memory."""
     lora_name: str | None = None
+    extra_keys: list[list[str] | None] | None = None
+    """Per block, what its hash depends on beside its tokens and parent: of a first block the salt. None: nothing."""
 
 
 class BlockRemoved(Struct, frozen=True, tag=True, array_like=True):
@@ -52,11 +56,29 @@ class KVEventLog:
         self._removed: list[bytes] = []
 
     def stored(
-        self, block_hashes: list[bytes], parent: bytes | None, token_ids: list[int], block_size: int
+        self,
+        block_hashes: list[bytes],
+        parent: bytes | None,
+        token_ids: list[int],
+        block_size: int,
+        origin: Origin = NO_ORIGIN,
     ) -> None:
         """Blocks were published, in chain order."""
         self._flush()
-        self._append(BlockStored(block_hashes, parent, token_ids, block_size))
+        extra: list[list[str] | None] | None = None
+        if origin.salt and parent is None:
+            extra = [[origin.salt.decode("utf-8", "backslashreplace")]]
+            extra += [None] * (len(block_hashes) - 1)
+        self._append(
+            BlockStored(
+                block_hashes,
+                parent,
+                token_ids,
+                block_size,
+                lora_name=origin.adapter,
+                extra_keys=extra,
+            )
+        )
 
     def removed(self, block_hash: bytes) -> None:
         """A block was evicted; neighbours are reported together."""

@@ -10,6 +10,7 @@ names therefore mean equal contents: same model, same adapter, same tenant, same
 from collections.abc import Sequence
 from hashlib import sha256
 from struct import pack
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -22,6 +23,16 @@ class RootKey(Struct, frozen=True, kw_only=True):
     """What else decides keys and values: the architecture, with the rope and the windows as served."""
     kv_format: str
     """Type and granularity of stored keys and values, such as `f16` or `int8/token-head`."""
+
+
+class Origin(NamedTuple):
+    """What of a root subscribers must be told, for they cannot take hashes apart."""
+
+    adapter: str | None = None
+    salt: bytes = b""
+
+
+NO_ORIGIN: Final = Origin()
 
 
 class MediaSpan(Struct, frozen=True):
@@ -67,10 +78,17 @@ def block_hash(
 class HashChain:
     """The names of one sequence's full blocks, each computed once and kept across preemptions."""
 
-    __slots__ = ("_block_size", "_media", "hashes", "root")
+    __slots__ = ("_block_size", "_media", "hashes", "origin", "root")
 
-    def __init__(self, root: bytes, block_size: int, media: tuple[MediaSpan, ...] = ()) -> None:
+    def __init__(
+        self,
+        root: bytes,
+        block_size: int,
+        media: tuple[MediaSpan, ...] = (),
+        origin: Origin = NO_ORIGIN,
+    ) -> None:
         self.root = root
+        self.origin = origin
         self.hashes: list[bytes] = []
         self._block_size = block_size
         self._media = media
@@ -87,7 +105,7 @@ class HashChain:
 
     def fork(self, num_blocks: int) -> "HashChain":
         """A chain that begins with the first `num_blocks` names and goes its own way."""
-        chain = HashChain(self.root, self._block_size, self._media)
+        chain = HashChain(self.root, self._block_size, self._media, self.origin)
         chain.hashes = self.hashes[:num_blocks]
         return chain
 

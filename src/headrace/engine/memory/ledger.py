@@ -17,7 +17,7 @@ from headrace.engine.memory.block_pool import BlockPool
 from headrace.engine.memory.block_table import GIVEN_BACK, SequenceBlocks
 from headrace.engine.memory.events import KVEvent, KVEventLog
 from headrace.engine.memory.growth import Growth
-from headrace.engine.memory.hashing import HashChain, MediaSpan, RootKey, root_hash
+from headrace.engine.memory.hashing import HashChain, MediaSpan, Origin, RootKey, root_hash
 from headrace.engine.memory.integrity import check
 from headrace.engine.memory.matching import (
     PrefixMatch,
@@ -108,7 +108,10 @@ class KVLedger:
         if not self.has_prefix_cache:
             return None
         return HashChain(
-            root_hash(self._key, self.block_size, adapter, salt), self.block_size, media
+            root_hash(self._key, self.block_size, adapter, salt),
+            self.block_size,
+            media,
+            Origin(adapter, salt),
         )
 
     def match(self, chain: HashChain | None, token_ids: Sequence[int]) -> PrefixMatch:

@@ -89,4 +89,4 @@ class Publisher:
         size = self._block_size
         parent = chain.hashes[first - 1] if first else None
         tokens = list(token_ids[first * size : last * size])
-        self._log.stored(chain.hashes[first:last], parent, tokens, size)
+        self._log.stored(chain.hashes[first:last], parent, tokens, size, chain.origin)

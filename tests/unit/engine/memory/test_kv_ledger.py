@@ -323,10 +323,21 @@ def test_events_chain_and_report_evictions():
     assert ledger.take_events() == []
 
 
+def test_events_tell_salt_and_adapter_which_hashes_hide():
+    ledger = make((4,), record_events=True)
+    tokens = list(range(10))
+    chain = ledger.chain("adapter", b"salt")
+    blocks = ledger.open(ledger.match(chain, tokens), chain, len(tokens))
+    compute(ledger, blocks, tokens)
+    (stored,) = ledger.take_events()
+    assert stored.lora_name == "adapter"
+    assert stored.extra_keys == [["salt"], None]
+
+
 def test_events_encode_as_tagged_arrays():
     event = BlockStored([b"h"], None, [1, 2], 2)
     assert msgspec.to_builtins(event, builtin_types=(bytes,)) == [
-        "BlockStored", [b"h"], None, [1, 2], 2, None, None, None,
+        "BlockStored", [b"h"], None, [1, 2], 2, None, None, None, None,
     ]  # fmt: skip
     assert msgspec.to_builtins(AllBlocksCleared()) == ["AllBlocksCleared"]
 
