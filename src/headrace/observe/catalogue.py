@@ -216,6 +216,11 @@ KEY_REQUESTS = Metric(
     "headrace_api_key_requests_total", Kind.COUNTER, "requests",
     "Requests by the name of the API key that they came with.", ("key",), server_wide=True,
 )  # fmt: skip
+GATEWAY_SHADOWS = Metric(
+    "headrace_gateway_shadow_requests_total", Kind.COUNTER, "requests",
+    "Copies of requests to another model, by outcome: answered, failed, left_out.",
+    ("outcome",), server_wide=True,
+)  # fmt: skip
 # Gateway: flow control ------------------------------------------------------------------------
 FLOW_WAITING = Metric(
     "headrace_gateway_queue_requests", Kind.GAUGE, "requests",

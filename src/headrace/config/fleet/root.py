@@ -12,6 +12,8 @@ from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.models import ModelsConfig
 from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.config.fleet.routing import RoutingConfig
+from headrace.config.security import SecurityConfig
+from headrace.core.errors import ConfigError
 
 
 class DiscoveryConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,5 +35,12 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     models: ModelsConfig = ModelsConfig()
     health: HealthConfig = HealthConfig()
     flow: FlowConfig = FlowConfig()
+    security: SecurityConfig = SecurityConfig()
+    """TLS, browsers and open metrics; keys of clients are under `accounts`."""
     cache: CacheConfig = CacheConfig()
     accounts: AccountsConfig = AccountsConfig()
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for keys in the wrong table."""
+        if self.security.api_keys is not None or self.security.api_key_file is not None:
+            raise ConfigError("Keys of a gateway's clients stand under accounts.keys.")

@@ -44,6 +44,8 @@ class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Requests that a warm replica may have beyond `bounded_load` times its part of all before it is left."""
     decode_cost: Annotated[float, Meta(ge=0)] = 2.0
     """What an output token costs a replica, in prompt tokens."""
+    isolate_tenants: bool = True
+    """Keep the prefix caches of tenants apart, so that none can time what another has asked."""
     session_headers: tuple[str, ...] = ("x-session-id", "x-headrace-session")
     """Headers that name a session, first come first; without one the request's `user`, else the tenant."""
     bounded_load: Annotated[float, Meta(gt=1)] = 1.25

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from headrace.core.clock import Clock
 from headrace.fleet.backends import values as wire
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 from headrace.web.asgi import Send, start_message
@@ -19,8 +20,11 @@ _STREAM = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 class Answer:
     """Writes the response. What the status and headers are is open until the first byte."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, clock: Clock) -> None:
         self._send = send
+        self._clock = clock
+        self.began_at: float | None = None
+        """`Clock.monotonic` of its first byte."""
         self._owner: object = None
         self.begun = asyncio.Event()
         self.headers: dict[str, str] = {}
@@ -45,7 +49,7 @@ class Answer:
 
     async def whole(self, status: int, headers: Mapping[bytes, bytes], body: bytes) -> None:
         """A replica's whole answer, passed on."""
-        self.begun.set()
+        self._begin()
         passed = {
             name.decode(): headers[name].decode("latin-1")
             for name in PASSED_ON[1:]
@@ -64,13 +68,17 @@ class Answer:
     async def write(self, events: bytes) -> None:
         """Events of a stream."""
         if not self.has_begun:
-            self.begun.set()
+            self._begin()
             await self._send(start_message(200, CONTENT_TYPE, _STREAM, self.headers))
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
 
     async def end(self) -> None:
         """A stream is complete."""
         await self._send({"type": "http.response.body", "body": b""})
+
+    def _begin(self) -> None:
+        self.begun.set()
+        self.began_at = self._clock.monotonic()
 
     async def break_off(self, error: Exception, *, is_openai: bool) -> None:
         """A stream ends with an error: said in an event, since the status has gone out."""

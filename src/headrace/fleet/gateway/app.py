@@ -6,22 +6,25 @@ from headrace import __version__
 from headrace.api.models import Health, Version
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
+from headrace.fleet.gateway.build import Parts
 from headrace.fleet.gateway.endpoints import ENDPOINTS
 from headrace.fleet.gateway.routes import model_list
 from headrace.fleet.gateway.service import Service
 from headrace.fleet.replica import Standing
-from headrace.observe.metrics import Metrics
 from headrace.observe.prometheus import CONTENT_TYPE, expose
 from headrace.web.asgi import App, Receive, Scope, Send, send_body, send_json
 from headrace.web.endpoint import Access, Endpoint, Operation
+from headrace.web.guard import Cors
 from headrace.web.middleware import BodyLimit, ConnectionLimit, Observed, Problems
 
+#: Routes with keys of their own.
+ADMIN = "/admin/"
 
-def build_app(
-    service: Service, admin: list[Endpoint], config: FleetConfig, metrics: Metrics, clock: Clock
-) -> App:
+
+def build_app(parts: Parts, admin: list[Endpoint], config: FleetConfig, clock: Clock) -> App:
     """From the outside in: observed, bounded, errors as objects; the passed-on paths first, by a table."""
-    routes = [*_routes(service, metrics, clock), *admin]
+    service = parts.service
+    routes = [*_routes(parts, clock), *admin]
     router = Router(routes, redirect_slashes=False)
 
     async def routed(scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,20 +40,46 @@ def build_app(
             return path
         return next((r.path for r in routes if r.matches(scope)[0] is not Match.NONE), "other")
 
-    app: App = BodyLimit(routed, config.gateway.max_body_bytes)
+    app: App = Guarded(routed, parts.service, open_paths(routes, config))
+    app = BodyLimit(app, config.gateway.max_body_bytes)
     app = ConnectionLimit(app, config.gateway.max_connections, lambda _: None)
     app = Problems(app, lambda _: lambda answer: answer.body)
-    return Observed(app, clock, metrics, route_of)
+    if config.security.cors_origins:
+        app = Cors(app, config.security.cors_origins)
+    return Observed(app, clock, parts.metrics, route_of)
 
 
-def _routes(service: Service, metrics: Metrics, clock: Clock) -> list[Endpoint]:
+def open_paths(routes: list[Endpoint], config: FleetConfig) -> frozenset[str]:
+    """Paths that answer without a client's key; those of /admin have keys of their own."""
+    open_to_all = {Access.OPEN}
+    if config.security.open_metrics:
+        open_to_all.add(Access.OPERATOR)
+    return frozenset(r.path for r in routes if r.operation.access in open_to_all)
+
+
+class Guarded:
+    """Lets nothing through without a key, where there are keys, but what is named open."""
+
+    def __init__(self, app: App, service: Service, open_paths: frozenset[str]) -> None:
+        self._app = app
+        self._service = service
+        self._open_paths = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if path not in self._open_paths and not path.startswith(ADMIN):
+            self._service.authenticate(scope)
+        await self._app(scope, receive, send)
+
+
+def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
     async def livez(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send_json(send, Health(status="ok"))
 
     async def readyz(_scope: Scope, _receive: Receive, send: Send) -> None:
         now = clock.monotonic()
-        if not service.is_draining and any(
-            replica.standing(now) is Standing.READY for replica in service.registry
+        if not parts.service.is_draining and any(
+            replica.standing(now) is Standing.READY for replica in parts.registry
         ):
             await send_json(send, Health(status="ok"))
         else:
@@ -59,14 +88,15 @@ def _routes(service: Service, metrics: Metrics, clock: Clock) -> list[Endpoint]:
             )
 
     async def exposed(_scope: Scope, _receive: Receive, send: Send) -> None:
-        service.admission.write_gauges()
-        await send_body(send, expose(metrics).encode(), content_type=CONTENT_TYPE)
+        parts.admission.write_gauges()
+        await parts.service.cache.update_gauges()
+        await send_body(send, expose(parts.metrics).encode(), content_type=CONTENT_TYPE)
 
     async def version(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send_json(send, Version(version=__version__))
 
     async def models(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await send_json(send, model_list(service.registry))
+        await send_json(send, model_list(parts.registry, parts.service.names()))
 
     def operation(summary: str, access: Access = Access.KEY) -> Operation:
         return Operation(summary=summary, tag="gateway", access=access)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.replicas import Dialect
 from headrace.core.clock import Clock
-from headrace.core.errors import HeadraceError, UnavailableError
+from headrace.core.errors import GatewayTimeoutError, HeadraceError, UnavailableError
 from headrace.fleet.backends import values as wire
 from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.attempts import Attempts, RetryBudget
@@ -42,56 +42,50 @@ class Dispatcher:
         self.clock = clock
         self.budget = RetryBudget(config.retries.budget)
 
-    async def run(
-        self, call: Call, wanted: Wanted, answer: Answer, on_lease: Callable[[], None]
-    ) -> Progress:
-        """Have a request answered; what is known of its answer in the end.
-
-        `on_lease` is called whenever it counts at a replica. Raises HeadraceError before the first byte.
-        """
-        self.budget.note_request(self.clock.monotonic())
-        dispatch = _Dispatch(self, call, wanted, answer, on_lease)
-        try:
-            async with asyncio.timeout(self.config.timeouts.total):
-                await dispatch.run()
-        except TimeoutError:
-            error = UnavailableError(
-                f"The request was not answered in {self.config.timeouts.total:g} s."
-            )
-            await dispatch.give_up(error)
-        except HeadraceError as error:
-            await dispatch.give_up(error)
-        return dispatch.progress
+    def dispatch(self, call: Call, wanted: Wanted, answer: Answer) -> "Dispatch":
+        """One request, ready to run."""
+        return Dispatch(self, call, wanted, answer)
 
 
-class _Dispatch:
-    def __init__(
-        self,
-        shared: Dispatcher,
-        call: Call,
-        wanted: Wanted,
-        answer: Answer,
-        on_lease: Callable[[], None],
-    ) -> None:
+class Dispatch:
+    """One request's way through replicas. Run it once."""
+
+    def __init__(self, shared: Dispatcher, call: Call, wanted: Wanted, answer: Answer) -> None:
         self._shared = shared
         self._call = call
         self._wanted = wanted
         self._answer = answer
-        self._on_lease = on_lease
+        self._on_lease: Callable[[], None] = lambda: None
         self._attempts = Attempts(shared.config.retries, shared.budget)
         self._adds_usage = call.is_stream and call.endpoint.can_resume and not call.wants_usage
         self._created = int(shared.clock.wall())
         self.progress = Progress()
+        self.replica: Replica | None = None
+        """Where the answer came from last."""
 
-    async def run(self) -> None:
+    async def run(self, on_lease: Callable[[], None]) -> None:
+        """Have it answered; `on_lease` is called whenever it counts at a replica.
+
+        Raises HeadraceError before the first byte, and RefusedError for what replicas call wrong.
+        """
+        self._on_lease = on_lease
+        seconds = self._shared.config.timeouts.total
+        self._shared.budget.note_request(self._shared.clock.monotonic())
+        try:
+            async with asyncio.timeout(seconds):
+                await self._run()
+        except TimeoutError:
+            error = GatewayTimeoutError(f"The request was not answered in {seconds:g} s.")
+            await self._give_up(error)
+        except HeadraceError as error:
+            await self._give_up(error)
+
+    async def _run(self) -> None:
         """Until the answer is complete. Raises HeadraceError for what cannot be mended."""
         while True:
             choice = await self._choose()
             try:
                 await self._try_hedged(choice)
-                return
-            except RefusedError as error:
-                await self._answer.refused(error.refusal)
                 return
             except UpstreamError as failure:
                 if self.progress.has_finished:
@@ -101,7 +95,7 @@ class _Dispatch:
                     return
                 self._go_on_after(failure)
 
-    async def give_up(self, error: HeadraceError) -> None:
+    async def _give_up(self, error: HeadraceError) -> None:
         """Tell the client; raises `error` if it can still be told by a status."""
         if not self._answer.has_begun:
             raise error
@@ -175,7 +169,7 @@ class _Dispatch:
             replica.breaker.note_success()
         finally:
             if self._answer.is_owned_by(progress):
-                self.progress = progress
+                self.progress, self.replica = progress, replica
 
     def _sent_to(self, replica: Replica) -> wire.Call | None:
         """The request as this replica gets it; None if it cannot go on with what was begun elsewhere."""
@@ -220,7 +214,9 @@ class _Dispatch:
         if not self._answer.has_begun:
             return wanted
         return wanted._replace(
-            suits=lambda replica: wanted.suits(replica) and self._sent_to(replica) is not None
+            suited=lambda replicas: wanted.suited(
+                [replica for replica in replicas if self._sent_to(replica) is not None]
+            )
         )
 
     def _blame(self, replica: Replica, failure: UpstreamError) -> None:

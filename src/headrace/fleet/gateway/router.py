@@ -9,6 +9,8 @@ from typing import NamedTuple
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.fleet.routing import RoutingConfig
 from headrace.core.clock import Clock
+from headrace.core.errors import BadRequestError
+from headrace.fleet.gateway.models.needs import Suitable
 from headrace.fleet.gateway.prefix.blocks import Prompt
 from headrace.fleet.gateway.prefix.index import PrefixIndex
 from headrace.fleet.gateway.routing.values import Candidate, Decision, Query
@@ -17,6 +19,9 @@ from headrace.fleet.replica import Replica
 
 #: Prompt tokens per second that are reckoned with before any were seen.
 DEFAULT_PREFILL_RATE = 2000.0
+
+#: Lanes that are remembered; beyond, all are forgotten, and each comes back with its next request.
+MAX_LANES = 1000
 
 Choose = Callable[[RoutingConfig, Query, Sequence[Candidate]], Decision]
 
@@ -32,13 +37,15 @@ class Wanted(NamedTuple):
     """What a request looks for."""
 
     model: str
+    lane: str
+    """Where it queues: the model, and what narrows it down."""
     prompt_tokens: int
     output_tokens: int
     session: str
     salt: str
     """Keeps its prefix cache apart from others'; empty: shared."""
-    suits: Callable[[Replica], bool]
-    """Whether a replica can do what the request needs."""
+    suited: Callable[[Sequence[Replica]], Suitable]
+    """Those of some replicas that can do what the request needs."""
     prompt: Prompt | None = None
     """Where replicas are chosen by what they have cached of it."""
 
@@ -57,16 +64,17 @@ class Router:
         self._random = random.Random()
         self._numbers: Counter[str] = Counter()
         self._change = asyncio.Event()
+        self._lanes: dict[str, Wanted] = {}
 
     def pick(self, wanted: Wanted, avoided: Collection[str] = ()) -> Choice | None:
         """The replica to try next; None if there is none. Those in `avoided` only if there is no other."""
-        serving = [r for r in self._registry.serving(wanted.model) if wanted.suits(r)]
+        serving = wanted.suited(self._registry.serving(wanted.model)).replicas
         fresh = [r for r in serving if r.id not in avoided]
         replicas = fresh or serving
         if not replicas:
             return None
-        number = self._numbers[wanted.model]
-        self._numbers[wanted.model] = number + 1
+        number = self._numbers[wanted.lane]
+        self._numbers[wanted.lane] = number + 1
         query = Query(
             session=wanted.session,
             prompt_tokens=wanted.prompt_tokens,
@@ -87,12 +95,30 @@ class Router:
         """Any replica, ready or not, serves it; or one has not said yet what it serves."""
         return any(not replica.models or model in replica.models for replica in self._registry)
 
-    def free_places(self, model: str) -> int | None:
+    def check(self, wanted: Wanted) -> None:
+        """Raises BadRequestError if no replica of the model, ready or not, could ever serve the request."""
+        serving = [r for r in self._registry if wanted.model in r.models]
+        found = wanted.suited(serving)
+        if serving and not found.replicas:
+            raise BadRequestError(
+                f"No replica of '{wanted.model}' offers {found.lacking}.", code="unsupported"
+            )
+        if len(self._lanes) > MAX_LANES:
+            self._lanes.clear()
+        self._lanes[wanted.lane] = wanted._replace(prompt=None)
+
+    def free_in_lane(self, lane: str) -> int | None:
+        """As `free_places`, for the last request that was checked in this lane."""
+        wanted = self._lanes.get(lane)
+        return None if wanted is None else self.free_places(wanted)
+
+    def free_places(self, wanted: Wanted) -> int | None:
         """Requests that ready replicas could take now beyond those they have; None: no replica is ready."""
-        serving = self._registry.serving(model)
+        serving = wanted.suited(self._registry.serving(wanted.model)).replicas
         if not serving:
             return None
-        return sum(max(0, r.max_requests - r.load.num_requests) for r in serving)
+        places: int = sum(max(0, r.max_requests - r.load.num_requests) for r in serving)
+        return places
 
     def note_change(self) -> None:
         """Replicas came, went or can serve again: whoever waits looks again."""

@@ -5,7 +5,6 @@ import logging
 import signal
 import socket
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -17,21 +16,11 @@ from headrace.config.fleet.root import FleetConfig
 from headrace.config.security import SecurityConfig
 from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import ConfigError
-from headrace.fleet.backends.registry import backend_for
 from headrace.fleet.discovery import Discovery, FileDiscovery, StaticDiscovery
 from headrace.fleet.gateway.admin.routes import Admin
 from headrace.fleet.gateway.app import build_app
-from headrace.fleet.gateway.dispatch import Dispatcher
-from headrace.fleet.gateway.router import Router
-from headrace.fleet.gateway.routing.choose import choose
-from headrace.fleet.gateway.service import Service
-from headrace.fleet.probe import probe
-from headrace.fleet.prober import Prober
-from headrace.fleet.registry import Registry
-from headrace.fleet.replica import Replica
-from headrace.fleet.upstream.pool import Pool, address_of
+from headrace.fleet.gateway.build import build
 from headrace.observe.logs import set_up_logging
-from headrace.observe.metrics import Metrics
 from headrace.web.endpoint import Endpoint
 from headrace.web.http_server import HttpServer, allow_open_files, http_config
 from headrace.web.keys import KeyRing
@@ -58,27 +47,20 @@ class Gateway:
 
     def __init__(self, file: Path, config: FleetConfig, clock: Clock) -> None:
         self._file = file
-        self._metrics = Metrics()
         self._config = config
-        self._registry = Registry(config.health, clock, partial(_make_replica, config))
-        router = Router(self._registry, config, clock, choose)
-        self._prober = Prober(self._registry, clock, probe)
-        self._registry.on_change = self._on_change
-        self._router = router
-        dispatcher = Dispatcher(router, self._prober, config.gateway, clock)
-        self._service = Service(config, self._registry, dispatcher, self._metrics, clock)
+        self._parts = parts = build(config, clock)
         gateway = config.gateway
         admin: list[Endpoint] = []
         if gateway.admin_keys is not None:
             keys = KeyRing(SecurityConfig(api_keys=gateway.admin_keys), clock)
-            admin = Admin(self._registry, self.reload, keys, clock).endpoints()
-        app = build_app(self._service, admin, config, self._metrics, clock)
+            admin = Admin(parts.registry, self.reload, keys, clock).endpoints()
         bounds = ConnectionBounds(
             max_connections=gateway.max_connections,
             read_timeout=gateway.read_timeout,
             stall_timeout=gateway.stall_timeout,
         )
-        self._http = HttpServer(http_config(app, bounds, SecurityConfig()))
+        app = build_app(parts, admin, config, clock)
+        self._http = HttpServer(http_config(app, bounds, config.security))
         self._discoveries = _discoveries(config)
         self._num_signals = 0
         self._draining: asyncio.Task[None] | None = None
@@ -89,15 +71,20 @@ class Gateway:
         await self._discover()
         watch = asyncio.create_task(self._watch(), name="discovery")
         log.info(
-            "headrace %s gateway at %s, %d replicas", __version__, url_of(sock), len(self._registry)
+            "headrace %s gateway at %s, %d replicas",
+            __version__,
+            url_of(sock),
+            len(self._parts.registry),
         )
         try:
             await self._http.serve(sockets=[sock])
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
-            await self._prober.close()
-            self._registry.close()
+            await self._parts.shadows.close()
+            await self._parts.prober.close()
+            await self._parts.service.cache.close()
+            self._parts.registry.close()
         return 0
 
     # -- replicas ---------------------------------------------------------------------------------
@@ -107,7 +94,7 @@ class Gateway:
             await asyncio.sleep(self._config.discovery.period)
             try:
                 await self._discover()
-                self._registry.forget_idle()
+                self._parts.registry.forget_idle()
             except ConfigError as error:
                 log.error("%s The replicas of before stay.", error)
             except Exception:
@@ -120,12 +107,7 @@ class Gateway:
             if specs is None:
                 return  # what cannot be told now is not gone
             found += specs
-        self._registry.reconcile(found)
-
-    def _on_change(self) -> None:
-        self._prober.sync()
-        self._router.note_change()
-        self._service.admission.wake()
+        self._parts.registry.reconcile(found)
 
     # -- reload and end ---------------------------------------------------------------------------
 
@@ -142,10 +124,9 @@ class Gateway:
     def reload(self) -> None:
         """Read the file again; no stream notices. Raises ConfigError for a bad one, and all stays as it is."""
         config = read_fleet(self._file)
+        self._parts.service.apply(config)
+        self._parts.registry.health = config.health
         self._discoveries = _discoveries(config)
-        self._registry.health = config.health
-        self._router.config = config
-        self._service.apply(config)
         if (config.gateway.host, config.gateway.port) != (
             self._config.gateway.host,
             self._config.gateway.port,
@@ -172,21 +153,10 @@ class Gateway:
     async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self._config.gateway.drain_timeout):
-                await self._service.drain()
+                await self._parts.service.drain()
         except TimeoutError:
             log.warning("Requests still run; they are cut off")
         self._http.should_exit = True
-
-
-def _make_replica(config: FleetConfig, spec: ReplicaSpec) -> Replica:
-    gateway = config.gateway
-    pool = Pool(
-        address_of(spec.url),
-        gateway.timeouts,
-        max_idle=gateway.max_idle_connections,
-        max_buffer=gateway.max_stream_buffer,
-    )
-    return Replica(spec, backend_for(spec), pool, config.health)
 
 
 def _discoveries(config: FleetConfig) -> list[Discovery]:

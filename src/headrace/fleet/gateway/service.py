@@ -1,74 +1,79 @@
-"""What every request to a gateway passes through, in order."""
+"""What every request to a gateway passes through, in order: who is it, what is asked, is it known, have it made."""
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+import random
+from collections.abc import Coroutine
 
 import msgspec
 
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.fleet.routing import RoutingPolicy
-from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, ModelNotFoundError, UnavailableError
 from headrace.core.stats import ReplicaRole
-from headrace.fleet.gateway.answer import Answer
+from headrace.fleet.cache.front import REQUEST_HEADER, Inquiry, ResponseCache
+from headrace.fleet.cache.serving import serve
+from headrace.fleet.gateway.accounts.account import ANONYMOUS, Account
 from headrace.fleet.gateway.call import Call, read_call
-from headrace.fleet.gateway.dispatch import Dispatcher
 from headrace.fleet.gateway.endpoints import ENDPOINTS, Kind
-from headrace.fleet.gateway.flow.admission import Admission
-from headrace.fleet.gateway.flow.values import Ticket
+from headrace.fleet.gateway.models.needs import Facts, read_needs, suitable
+from headrace.fleet.gateway.models.resolve import resolve
+from headrace.fleet.gateway.models.values import Asked, Route, Target
+from headrace.fleet.gateway.order import Order, Trade
 from headrace.fleet.gateway.router import Router, Wanted
-from headrace.fleet.registry import Registry
+from headrace.fleet.gateway.shadow import Shadows
 from headrace.fleet.replica import Replica
-from headrace.observe.metrics import Metrics
 from headrace.web.asgi import Receive, Scope, Send
 from headrace.web.bodies import BodyBudget, read_body
 from headrace.web.streaming import watch_disconnect
 
-#: Tenant of requests without a key, where none is needed.
-ANONYMOUS = "anonymous"
 #: Policies that ask what replicas have cached.
 BY_PREFIX = frozenset({RoutingPolicy.STICKY, RoutingPolicy.PREFIX_AWARE})
+#: Where an account is found in a scope.
+ACCOUNT = "headrace.account"
 
 
 class Service:
-    """The gateway's way of a request: read, resolve, dispatch."""
+    """The gateway's way of a request."""
 
-    def __init__(
-        self,
-        config: FleetConfig,
-        registry: Registry,
-        dispatcher: Dispatcher,
-        metrics: Metrics,
-        clock: Clock,
-    ) -> None:
-        self.config = config
-        self.registry = registry
-        self._dispatcher = dispatcher
-        self._clock = clock
-        self.admission = Admission(
-            config.flow, clock, dispatcher.router.free_places, metrics=metrics
-        )
-        self._bodies = BodyBudget(config.gateway.max_buffered_bytes)
+    def __init__(self, trade: Trade, cache: ResponseCache, shadows: Shadows) -> None:
+        self._trade = trade
+        self.cache = cache
+        self._shadows = shadows
+        self._bodies = BodyBudget(trade.config.gateway.max_buffered_bytes)
+        self._random = random.Random()
         self.is_draining = False
         self._num_open = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     def apply(self, config: FleetConfig) -> None:
-        """From now on."""
-        self.config = config
-        self._dispatcher.config = config.gateway
+        """From now on. Raises ConfigError, and changes nothing, for accounts that cannot be."""
+        self._trade.accounts.configure(config.accounts, config.flow)
+        self._trade.canaries.configure(config.models)
+        self._trade.dispatcher.config = config.gateway
+        self._trade.dispatcher.router.config = config
+        self._trade = self._trade._replace(config=config)
 
     @property
     def router(self) -> Router:
         """Who chooses replicas."""
-        return self._dispatcher.router
+        return self._trade.dispatcher.router
+
+    def authenticate(self, scope: Scope) -> None:
+        """Put the account that a request comes from into its scope. Raises AuthenticationError."""
+        scope[ACCOUNT] = self._trade.accounts.authenticate(scope)
+
+    def names(self) -> tuple[str, ...]:
+        """Names with a rule, beside those of the replicas."""
+        rules = self._trade.config.models.rules
+        return tuple(rule.name for rule in rules if "*" not in rule.name)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: one request to one of `ENDPOINTS`. A client that leaves ends it everywhere at once."""
         if self.is_draining:
             raise UnavailableError("The gateway is shutting down.")
+        account: Account = scope[ACCOUNT]
         self._num_open += 1
         self._idle.clear()
         try:
@@ -77,7 +82,7 @@ class Service:
                 if raw is None:
                     scope["headrace.status"] = 499
                     return
-                await self._answer(scope, receive, send, raw)
+                await self._while_connected(scope, receive, self._served(scope, send, account, raw))
         finally:
             self._num_open -= 1
             if not self._num_open:
@@ -88,52 +93,51 @@ class Service:
         self.is_draining = True
         await self._idle.wait()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, raw: bytes) -> None:
-        call = self._read(scope, raw)
-        work = asyncio.ensure_future(self._admitted(call, Answer(send)))
+    async def _while_connected(
+        self, scope: Scope, receive: Receive, work: Coroutine[None, None, None]
+    ) -> None:
+        task = asyncio.ensure_future(work)
         is_gone = False
 
         def leave() -> None:
             nonlocal is_gone
             is_gone = True
-            work.cancel()
+            task.cancel()
 
         watcher = asyncio.ensure_future(watch_disconnect(receive, leave))
         try:
-            await work
+            await task
         except asyncio.CancelledError:
             if not is_gone:
-                work.cancel()
+                task.cancel()
                 raise
             scope["headrace.status"] = 499
         finally:
             watcher.cancel()
 
-    async def _admitted(self, call: Call, answer: Answer) -> None:
-        """Wait for a turn, then have it answered."""
-        wanted = self._wanted(call)
-        if call.endpoint.kind is Kind.TEXT:  # costs a replica next to nothing
-            await self._dispatcher.run(call, wanted, answer, lambda: None)
-            return
-        ticket = Ticket(
-            lane=wanted.model,
-            tenant=ANONYMOUS,
-            priority=self.config.flow.usual_class,
-            prompt_tokens=call.prompt_tokens,
-            output_tokens=call.output_tokens,
-            num_bytes=len(call.raw),
-        )
-        async with self.admission.enter(ticket) as slot:
-            progress = await self._dispatcher.run(call, wanted, answer, slot.placed)
-            if (usage := progress.usage) is not None:
-                prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
-                slot.used(prompt_tokens=prompt, output_tokens=usage.output_tokens)
+    async def _served(self, scope: Scope, send: Send, account: Account, raw: bytes) -> None:
+        call = self._read(scope, raw)
+        name = self._named(call)
+        account.check_model(name)
+        route = self._route(call, account, name)
+        salt = self._salt(account, call)
+
+        def wanted_of(target: Target) -> Wanted:
+            return self._wanted(call, target, salt)
+
+        if route.shadow is not None:
+            self._shadows.copy(call, wanted_of(route.shadow))
+        order = Order(self._trade, account, call, route, wanted_of)
+        inquiry = self._inquiry(call, account, str(route.targets[0]))
+        await serve(self.cache, inquiry, send, order.make)
+
+    # -- what is asked ----------------------------------------------------------------------------
 
     def _read(self, scope: Scope, raw: bytes) -> Call:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
-        gateway = self.config.gateway
+        gateway = self._trade.config.gateway
         return read_call(
             ENDPOINTS[scope["path"]],
             raw,
@@ -144,37 +148,78 @@ class Service:
             default_max_tokens=gateway.default_max_tokens,
         )
 
-    def _wanted(self, call: Call) -> Wanted:
-        model = self._model_of(call)
-        salt = _salt("", call.body.get("cache_salt"))
-        prompt = None
-        if self.config.routing.policy in BY_PREFIX and call.endpoint.kind is not Kind.TEXT:
-            prompt = self.router.index.read(
-                call.body, model=model, salt=salt, num_tokens=call.prompt_tokens
+    def _named(self, call: Call) -> str:
+        """The name that the client means. Raises BadRequestError where several could be meant."""
+        if call.model:
+            return call.model
+        models = tuple(sorted(self._trade.registry.models()))
+        if not models:
+            raise UnavailableError("No replica has told yet which models it serves.")
+        if len(models) != 1:
+            raise BadRequestError(
+                f"'model' is required; served here are {', '.join(models)}.", param="model"
             )
-        return Wanted(
-            model=model,
+        return models[0]
+
+    def _route(self, call: Call, account: Account, name: str) -> Route:
+        """Raises ModelNotFoundError."""
+        config = self._trade.config
+        session = _session(call, config.routing.session_headers)
+        asked = Asked(
+            model=name,
+            key=session or ("" if account.key == ANONYMOUS else account.key),
+            body=call.body,
+            draw=self._random.random(),
+        )
+        off = self._trade.canaries.off(self._trade.clock.monotonic())
+        route = resolve(config.models, off, asked)
+        if not any(self.router.knows(target.model) for target in route.targets):
+            raise ModelNotFoundError(name, tuple(sorted(self._trade.registry.models())))
+        return route
+
+    def _wanted(self, call: Call, target: Target, salt: str) -> Wanted:
+        config = self._trade.config
+        prompt = None
+        if config.routing.policy in BY_PREFIX and call.endpoint.kind is not Kind.TEXT:
+            prompt = self.router.index.read(
+                call.body, model=target.model, salt=salt, num_tokens=call.prompt_tokens
+            )
+        needs = read_needs(
+            call.body,
+            call.endpoint.needs,
             prompt_tokens=call.prompt_tokens,
             output_tokens=call.output_tokens,
-            session=_session(call, self.config.routing.session_headers),
+        )
+        return Wanted(
+            model=target.model,
+            lane=str(target),
+            prompt_tokens=call.prompt_tokens,
+            output_tokens=call.output_tokens,
+            session=_session(call, config.routing.session_headers),
             salt=salt,
-            suits=_suits(call),
+            suited=lambda replicas: suitable(needs, target, replicas, _facts),
             prompt=prompt,
         )
 
-    def _model_of(self, call: Call) -> str:
-        """The name at the replicas. Raises ModelNotFoundError, or BadRequestError where several could be meant."""
-        if call.model and self.router.knows(call.model):
-            return call.model
-        models = tuple(sorted(self.registry.models()))
-        if call.model:
-            raise ModelNotFoundError(call.model, models)
-        if len(models) != 1:
-            raise BadRequestError(
-                f"'model' is required: {', '.join(models) or 'no model'} served here.",
-                param="model",
-            )
-        return models[0]
+    def _salt(self, account: Account, call: Call) -> str:
+        """One that no client can make: tenants share no cache, whatever salts they send."""
+        given = call.body.get("cache_salt")
+        is_apart = self._trade.config.routing.isolate_tenants and account.tenant != ANONYMOUS
+        if not is_apart and not given:
+            return ""
+        parts = [account.tenant if is_apart else "", given if isinstance(given, str) else ""]
+        return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
+
+    def _inquiry(self, call: Call, account: Account, model: str) -> Inquiry | None:
+        if not self._trade.config.cache.enabled:
+            return None
+        return self.cache.ask(
+            path=call.endpoint.path,
+            body=call.raw,
+            tenant=account.tenant,
+            model=model,
+            header=call.headers.get(REQUEST_HEADER),
+        )
 
 
 def _session(call: Call, names: tuple[str, ...]) -> str:
@@ -183,20 +228,12 @@ def _session(call: Call, names: tuple[str, ...]) -> str:
     return found or (user if isinstance(user, str) else "")
 
 
-def _salt(tenant: str, given: object) -> str:
-    """One that no client can make: tenants share no cache, whatever salts they send."""
-    if not tenant and not given:
-        return ""
-    text = msgspec.json.encode([tenant, given if isinstance(given, str) else ""])
-    return hashlib.blake2b(text, digest_size=16).hexdigest()
-
-
-def _suits(call: Call) -> Callable[[Replica], bool]:
-    needs = call.endpoint.needs
-
-    def suits(replica: Replica) -> bool:
-        return replica.spec.role is not ReplicaRole.PREFILL and needs <= set(
-            replica.spec.capabilities
-        )
-
-    return suits
+def _facts(replica: Replica) -> Facts:
+    spec = replica.spec
+    is_half = spec.role is ReplicaRole.PREFILL
+    return Facts(
+        capabilities=frozenset() if is_half else frozenset(spec.capabilities),
+        max_context=replica.max_context,
+        version=spec.version,
+        labels=spec.labels,
+    )

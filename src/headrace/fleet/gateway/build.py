@@ -1,0 +1,81 @@
+"""The gateway's composition root: the one module that knows every part of it."""
+
+from functools import partial
+from typing import NamedTuple
+
+from headrace.config.fleet.replicas import ReplicaSpec
+from headrace.config.fleet.root import FleetConfig
+from headrace.core.clock import Clock
+from headrace.fleet.backends.registry import backend_for
+from headrace.fleet.cache.build import open_cache
+from headrace.fleet.gateway.accounts.accounts import Accounts
+from headrace.fleet.gateway.accounts.directory import Directory
+from headrace.fleet.gateway.accounts.local_store import LocalStore
+from headrace.fleet.gateway.dispatch import Dispatcher
+from headrace.fleet.gateway.flow.admission import Admission
+from headrace.fleet.gateway.models.canary import Canaries
+from headrace.fleet.gateway.order import Trade
+from headrace.fleet.gateway.router import Router
+from headrace.fleet.gateway.routing.choose import choose
+from headrace.fleet.gateway.service import Service
+from headrace.fleet.gateway.shadow import Shadows
+from headrace.fleet.probe import probe
+from headrace.fleet.prober import Prober
+from headrace.fleet.registry import Registry
+from headrace.fleet.replica import Replica
+from headrace.fleet.upstream.pool import Pool, address_of
+from headrace.observe.metrics import Metrics
+
+
+class Parts(NamedTuple):
+    """A gateway, put together."""
+
+    metrics: Metrics
+    registry: Registry
+    prober: Prober
+    router: Router
+    admission: Admission
+    shadows: Shadows
+    service: Service
+
+
+def build(config: FleetConfig, clock: Clock) -> Parts:
+    """Call it on the event loop that it will run on. Raises ConfigError."""
+    metrics = Metrics()
+    registry = Registry(config.health, clock, partial(make_replica, config))
+    router = Router(registry, config, clock, choose)
+    prober = Prober(registry, clock, probe)
+    dispatcher = Dispatcher(router, prober, config.gateway, clock)
+    admission = Admission(config.flow, clock, router.free_in_lane, metrics=metrics)
+    directory = Directory(config.accounts, config.flow, clock)
+    trade = Trade(
+        config=config,
+        registry=registry,
+        dispatcher=dispatcher,
+        admission=admission,
+        accounts=Accounts(directory, LocalStore(clock), clock),
+        canaries=Canaries(config.models),
+        clock=clock,
+    )
+    shadows = Shadows(dispatcher, metrics, clock)
+    service = Service(trade, open_cache(config.cache, clock, metrics), shadows)
+
+    def on_change() -> None:
+        prober.sync()
+        router.note_change()
+        admission.wake()
+
+    registry.on_change = on_change
+    return Parts(metrics, registry, prober, router, admission, shadows, service)
+
+
+def make_replica(config: FleetConfig, spec: ReplicaSpec) -> Replica:
+    """A replica with its connections and its dialect. Raises ConfigError."""
+    gateway = config.gateway
+    pool = Pool(
+        address_of(spec.url),
+        gateway.timeouts,
+        max_idle=gateway.max_idle_connections,
+        max_buffer=gateway.max_stream_buffer,
+    )
+    return Replica(spec, backend_for(spec), pool, config.health)

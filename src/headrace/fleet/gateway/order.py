@@ -1,0 +1,195 @@
+"""One request that must be made: paid for in advance, through its targets in turn, settled at its end.
+
+It may outlive its client: others may listen to its answer (`cache/serving.py`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from headrace.config.fleet.models import Cause
+from headrace.config.fleet.root import FleetConfig
+from headrace.core.clock import Clock
+from headrace.core.errors import (
+    BadGatewayError,
+    BadRequestError,
+    GatewayTimeoutError,
+    HeadraceError,
+    OverloadedError,
+    UnavailableError,
+)
+from headrace.fleet.gateway.accounts.account import Account
+from headrace.fleet.gateway.accounts.accounts import Accounts
+from headrace.fleet.gateway.accounts.meters import Estimate
+from headrace.fleet.gateway.accounts.money import cost, highest_cost
+from headrace.fleet.gateway.answer import Answer
+from headrace.fleet.gateway.call import Call
+from headrace.fleet.gateway.dispatch import Dispatch, Dispatcher
+from headrace.fleet.gateway.endpoints import Kind
+from headrace.fleet.gateway.exchange import RefusedError
+from headrace.fleet.gateway.flow.admission import Admission
+from headrace.fleet.gateway.flow.values import Ticket
+from headrace.fleet.gateway.models.canary import Canaries, Outcome
+from headrace.fleet.gateway.models.values import Route, Target
+from headrace.fleet.gateway.router import Wanted
+from headrace.fleet.registry import Registry
+from headrace.web.asgi import Send
+
+#: Seconds that a request waits for a model without a ready replica where another model may answer.
+_SHORT_WAIT = 0.0
+
+
+class Trade(NamedTuple):
+    """What orders share."""
+
+    config: FleetConfig
+    registry: Registry
+    dispatcher: Dispatcher
+    admission: Admission
+    accounts: Accounts
+    canaries: Canaries
+    clock: Clock
+
+
+class Order:
+    """See the module. `make` it once."""
+
+    def __init__(
+        self,
+        trade: Trade,
+        account: Account,
+        call: Call,
+        route: Route,
+        wanted_of: Callable[[Target], Wanted],
+    ) -> None:
+        self._trade = trade
+        self._account = account
+        self._call = call
+        self._route = route
+        self._wanted_of = wanted_of
+        self._dispatch: Dispatch | None = None
+
+    async def make(self, send: Send) -> None:
+        """Have it answered. Raises HeadraceError, before anything was sent, for what the client is to be told."""
+        answer = Answer(send, self._trade.clock)
+        if self._route.explanation:
+            answer.headers["x-headrace-model"] = self._route.explanation
+        reservation = await self._trade.accounts.reserve(self._account, self._estimate())
+        with reservation:
+            is_error = True
+            try:
+                await self._through_targets(answer)
+                is_error = False
+            except asyncio.CancelledError:
+                is_error = False  # it was the client that left
+                raise
+            finally:
+                if answer.has_begun:
+                    tokens, nanos = self._total()
+                    reservation.settle(tokens=tokens, cost=nanos)
+                self._note_trials(answer, is_error=is_error)
+
+    # -- targets ----------------------------------------------------------------------------------
+
+    async def _through_targets(self, answer: Answer) -> None:
+        place = 0
+        while True:
+            target = self._route.targets[place]
+            has_fallback = self._route.fallback(Cause.UNAVAILABLE, place + 1) is not None
+            try:
+                await self._at(target, answer, has_fallback=has_fallback)
+                return
+            except RefusedError as error:
+                following = self._route.fallback(_cause_of_refusal(error), place + 1)
+                if following is None:
+                    await answer.refused(error.refusal)
+                    return
+            except HeadraceError as error:
+                cause = _cause_of(error)
+                following = None if cause is None else self._route.fallback(cause, place + 1)
+                if following is None or answer.has_begun:
+                    raise
+            place = following
+
+    async def _at(self, target: Target, answer: Answer, *, has_fallback: bool) -> None:
+        trade, call = self._trade, self._call
+        wanted = self._wanted_of(target)
+        trade.dispatcher.router.check(wanted)
+        self._dispatch = trade.dispatcher.dispatch(call, wanted, answer)
+        if call.endpoint.kind is Kind.TEXT:  # costs a replica next to nothing
+            await self._dispatch.run(lambda: None)
+            return
+        ticket = Ticket(
+            lane=str(target),
+            tenant=self._account.tenant,
+            priority=self._account.priority,
+            prompt_tokens=call.prompt_tokens,
+            output_tokens=call.output_tokens,
+            num_bytes=len(call.raw),
+            max_wait=_SHORT_WAIT if has_fallback else None,
+            weight=self._account.weight,
+        )
+        async with trade.admission.enter(ticket) as slot:
+            try:
+                await self._dispatch.run(slot.placed)
+            finally:
+                if (usage := self._dispatch.progress.usage) is not None:
+                    prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
+                    slot.used(prompt_tokens=prompt, output_tokens=usage.output_tokens)
+
+    # -- the account ------------------------------------------------------------------------------
+
+    def _estimate(self) -> Estimate:
+        """What it may come to at most, at the dearest replica that may get it."""
+        call = self._call
+        models = {target.model for target in self._route.targets}
+        prices = [
+            replica.spec.price
+            for replica in self._trade.registry
+            if models.intersection(replica.models)
+        ]
+        return Estimate(
+            prompt_tokens=call.prompt_tokens,
+            output_tokens=call.output_tokens,
+            cost=highest_cost(
+                prices, prompt_tokens=call.prompt_tokens, output_tokens=call.output_tokens
+            ),
+        )
+
+    def _total(self) -> tuple[int, int]:
+        """Tokens and billionths, as far as they are known."""
+        dispatch = self._dispatch
+        if dispatch is None or dispatch.replica is None:
+            return 0, 0
+        usage, progress = dispatch.progress.usage, dispatch.progress
+        prompt = usage.prompt_tokens if usage is not None else self._call.prompt_tokens
+        output = usage.output_tokens if usage is not None else progress.num_tokens
+        nanos = cost(
+            dispatch.replica.spec.price,
+            prompt_tokens=prompt,
+            cached_tokens=usage.cached_tokens if usage is not None else 0,
+            output_tokens=output,
+        )
+        return prompt + output, nanos
+
+    def _note_trials(self, answer: Answer, *, is_error: bool) -> None:
+        now = self._trade.clock.monotonic()
+        seconds = None if answer.began_at is None else answer.began_at - self._call.arrival
+        for trial in self._route.trials:
+            self._trade.canaries.note(trial, Outcome(is_error=is_error, seconds=seconds), now)
+
+
+def _cause_of(error: HeadraceError) -> Cause | None:
+    kinds: tuple[tuple[type[HeadraceError], Cause], ...] = (
+        (GatewayTimeoutError, Cause.TIMEOUT),
+        (BadGatewayError, Cause.ERROR),
+        (OverloadedError, Cause.OVERLOADED),
+        (UnavailableError, Cause.UNAVAILABLE),
+        (BadRequestError, Cause.REFUSED),
+    )
+    return next((cause for kind, cause in kinds if isinstance(error, kind)), None)
+
+
+def _cause_of_refusal(error: RefusedError) -> Cause:
+    is_long = b"context_length_exceeded" in error.refusal.body
+    return Cause.CONTEXT if is_long else Cause.REFUSED

@@ -1,0 +1,60 @@
+"""Copies of requests to another model. Their answers are thrown away; they never take a place from anybody."""
+
+import asyncio
+import logging
+
+from headrace.core.clock import Clock
+from headrace.core.errors import HeadraceError
+from headrace.fleet.gateway.answer import Answer
+from headrace.fleet.gateway.call import Call
+from headrace.fleet.gateway.dispatch import Dispatcher
+from headrace.fleet.gateway.exchange import RefusedError
+from headrace.fleet.gateway.router import Wanted
+from headrace.observe import catalogue
+from headrace.observe.metrics import Metrics
+from headrace.web.asgi import Message
+
+#: Copies that run at once; more are left out.
+MAX_RUNNING = 64
+
+log = logging.getLogger("headrace.fleet")
+
+
+class Shadows:
+    """Runs copies beside the requests themselves."""
+
+    def __init__(self, dispatcher: Dispatcher, metrics: Metrics, clock: Clock) -> None:
+        self._dispatcher = dispatcher
+        self._metrics = metrics
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def copy(self, call: Call, wanted: Wanted) -> None:
+        """Send a copy, if a replica has nothing better to do; nobody waits for it."""
+        if len(self._tasks) >= MAX_RUNNING or not self._dispatcher.router.free_places(wanted):
+            self._metrics.add(catalogue.GATEWAY_SHADOWS, ("left_out",))
+            return
+        task = asyncio.create_task(self._run(call, wanted), name="shadow")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End what runs."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(self, call: Call, wanted: Wanted) -> None:
+        outcome = "failed"
+        try:
+            answer = Answer(_swallow, self._clock)
+            await self._dispatcher.dispatch(call, wanted, answer).run(lambda: None)
+            outcome = "answered"
+        except (HeadraceError, RefusedError) as error:
+            log.debug("A copy failed: %s", error)
+        finally:
+            self._metrics.add(catalogue.GATEWAY_SHADOWS, (outcome,))
+
+
+async def _swallow(_message: Message) -> None:
+    pass
