@@ -3,7 +3,8 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ from headrace.fleet.cache.serving import serve
 from headrace.fleet.gateway.accounts.account import ANONYMOUS, Account
 from headrace.fleet.gateway.call import Call, read_call
 from headrace.fleet.gateway.endpoints import ENDPOINTS, Kind
+from headrace.fleet.gateway.inner import InnerAnswer, Sink
 from headrace.fleet.gateway.models.needs import Facts, read_needs, suitable
 from headrace.fleet.gateway.models.resolve import resolve
 from headrace.fleet.gateway.models.values import Asked, Route, Target
@@ -116,7 +118,10 @@ class Service:
             watcher.cancel()
 
     async def _served(self, scope: Scope, send: Send, account: Account, raw: bytes) -> None:
-        call = self._read(scope, raw)
+        await self.serve(self._read(scope, raw), account, send)
+
+    async def serve(self, call: Call, account: Account, send: Send) -> None:
+        """Answer one request, whoever makes it: a client, or a step of something larger. Raises HeadraceError."""
         name = self._named(call)
         account.check_model(name)
         route = self._route(call, account, name)
@@ -130,6 +135,27 @@ class Service:
         order = Order(self._trade, account, call, route, wanted_of)
         inquiry = self._inquiry(call, account, str(route.targets[0]))
         await serve(self.cache, inquiry, send, order.make)
+
+    async def ask(
+        self, path: str, body: Mapping[str, Any], account: Account, request_id: str
+    ) -> InnerAnswer:
+        """The whole answer to a request that a step makes for `account`. Raises HeadraceError, as for a client.
+
+        It is paid for, queued, routed and cached like any other; cancelling the caller ends it.
+        """
+        gateway = self._trade.config.gateway
+        call = read_call(
+            ENDPOINTS[path],
+            msgspec.json.encode(body),
+            {},
+            request_id=request_id,
+            arrival=self._trade.clock.monotonic(),
+            chars_per_token=gateway.chars_per_token,
+            default_max_tokens=gateway.default_max_tokens,
+        )
+        sink = Sink()
+        await self.serve(call, account, sink.send)
+        return sink.answer()
 
     # -- what is asked ----------------------------------------------------------------------------
 
