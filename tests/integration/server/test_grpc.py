@@ -185,7 +185,7 @@ def test_garbage_is_the_clients_fault(server, client):
 def test_cancelling_frees_the_engine(server, client):
     stream = client.call("GenerateStream", **ENDLESS)
     next(stream)
-    assert load(server) == 1
+    until(lambda: load(server) == 1)
     stream.cancel()
     until(lambda: load(server) == 0)
     whole = client.method("Generate").future(
