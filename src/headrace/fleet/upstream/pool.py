@@ -24,9 +24,9 @@ class Address(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """For the Host header."""
+        """For the Host header; signatures of requests depend on it. A default port is left out."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
 
 
 def address_of(url: str) -> Address:

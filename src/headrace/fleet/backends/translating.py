@@ -1,0 +1,84 @@
+"""What the readers of translated answers have in common: bytes in, one of two forms, a state that says how it ended."""
+
+from typing import Any, Final
+
+from headrace.api.usage import Usage
+from headrace.fleet.backends import reading
+from headrace.fleet.backends.telling import Teller
+from headrace.fleet.backends.values import Refusal
+from headrace.fleet.sse import EventParser, StreamError
+
+#: A whole answer that is translated may be as large as this.
+MAX_WHOLE_BYTES: Final = 64 * 1024 * 1024
+
+
+class Reader:
+    """An `AnswerReader` that says things by a teller. Subclasses give meaning to values."""
+
+    def __init__(self, teller: Teller, *, is_stream: bool) -> None:
+        """`is_stream`: of what is read; what is written is the teller's affair."""
+        self._tell = teller
+        self._is_stream = is_stream
+        self._body: list[bytes] = []
+        self._size = 0
+        self.content_type = teller.content_type
+        self.usage: Usage | None = None
+        self.refusal: Refusal | None = None
+        self.is_complete = False
+
+    def feed(self, chunk: bytes) -> bytes:
+        """OpenAI-shaped bytes for these."""
+        if self.refusal is not None or self.is_complete:
+            return b""
+        if self._is_stream:
+            return self._events(chunk)
+        self._size += len(chunk)
+        if self._size > MAX_WHOLE_BYTES:
+            raise StreamError(f"The answer is longer than {MAX_WHOLE_BYTES} bytes.")
+        self._body.append(chunk)
+        return b""
+
+    def finish(self) -> bytes:
+        """The rest."""
+        if self.refusal is not None or self.is_complete:
+            return b""
+        if self._is_stream:
+            return self._closed()
+        value = reading.decode(b"".join(self._body))
+        if not isinstance(value, dict):
+            raise StreamError("The answer is no JSON object.")
+        return self._whole(value)
+
+    def _events(self, chunk: bytes) -> bytes:
+        raise NotImplementedError
+
+    def _closed(self) -> bytes:
+        """A stream's body has ended; most protocols have said their end before."""
+        return b""
+
+    def _whole(self, value: dict[str, Any]) -> bytes:
+        raise NotImplementedError
+
+
+class SseReader(Reader):
+    """Of streams of server-sent events with JSON objects."""
+
+    def __init__(self, teller: Teller, *, is_stream: bool) -> None:
+        super().__init__(teller, is_stream=is_stream)
+        self._parser = EventParser()
+
+    def _events(self, chunk: bytes) -> bytes:
+        said: list[bytes] = []
+        for event in self._parser.feed(chunk):
+            if event.data is None or event.is_end:
+                continue
+            value = reading.decode(event.data)
+            if not isinstance(value, dict):
+                raise StreamError("An event of the stream is no JSON object.")
+            said.append(self._event(value))
+            if self.refusal is not None or self.is_complete:
+                break
+        return b"".join(said)
+
+    def _event(self, value: dict[str, Any]) -> bytes:
+        raise NotImplementedError
