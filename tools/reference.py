@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 
+from fleet_reference import fleet
+
 from headrace.bench.options import BenchOptions
 from headrace.cli.chat import ChatOptions
 from headrace.cli.flags import shown_default
@@ -26,6 +28,7 @@ def main() -> int:
     """0, or 1 if --check found a file out of date."""
     pages = {
         "configuration.md": configuration(),
+        "fleet.md": fleet(),
         "commands.md": commands(),
         "metrics.md": metrics(),
         "errors.md": error_tree(),
