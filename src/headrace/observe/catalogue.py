@@ -253,6 +253,46 @@ FLOW_SERVED = Metric(
     "Weighted tokens that count in a tenant's share of the replicas.", ("tenant",), server_wide=True,
 )  # fmt: skip
 
+# Gateway: accounts -----------------------------------------------------------------------------
+ACCOUNT_REQUESTS = Metric(
+    "headrace_gateway_key_requests_total", Kind.COUNTER, "requests",
+    "Requests that ended, by the name of their key and status (the first 1000 names; others are `other`).",
+    ("key", "status"),
+)  # fmt: skip
+ACCOUNT_TOKENS = Metric(
+    "headrace_gateway_key_tokens_total", Kind.COUNTER, "tokens",
+    "Tokens by the name of their key and kind: input (uncached), cached, output.", ("key", "kind"),
+)  # fmt: skip
+ACCOUNT_COST = Metric(
+    "headrace_gateway_key_cost_total", Kind.COUNTER, "money",
+    "What requests cost at the prices of their replicas, by the name of their key.", ("key",),
+)  # fmt: skip
+ACCOUNT_REFUSED = Metric(
+    "headrace_gateway_key_refused_total", Kind.COUNTER, "requests",
+    "Requests that a limit of their key or tenant turned away, by the name of the key and reason: requests, tokens, "
+    "concurrency, budget, store (limits cannot be counted).", ("key", "reason"), server_wide=True,
+)  # fmt: skip
+ACCOUNT_HOLDS = Metric(
+    "headrace_gateway_reservations", Kind.GAUGE, "requests",
+    "Requests for which tokens, places or money are set aside.", server_wide=True,
+)  # fmt: skip
+ACCOUNT_LOST = Metric(
+    "headrace_gateway_reservations_lost_total", Kind.COUNTER, "requests",
+    "Requests of gateways that died, settled by another one or at the next start.", server_wide=True,
+)  # fmt: skip
+ACCOUNT_BACKLOG = Metric(
+    "headrace_gateway_accounts_backlog", Kind.GAUGE, "statements",
+    "Writes that wait for the disk or for Redis.", server_wide=True,
+)  # fmt: skip
+ACCOUNT_STORE_FAILURES = Metric(
+    "headrace_gateway_accounts_store_failures_total", Kind.COUNTER, "failures",
+    "Times that the store of limits could not be reached.", server_wide=True,
+)  # fmt: skip
+USAGE_DROPPED = Metric(
+    "headrace_gateway_usage_dropped_total", Kind.COUNTER, "rows",
+    "Rows of the ledger that were dropped because its buffer was full.", server_wide=True,
+)  # fmt: skip
+
 BUILD = Metric(
     "headrace_build_info", Kind.GAUGE, "info", "1; the label is the version.",
     ("version",), server_wide=True,

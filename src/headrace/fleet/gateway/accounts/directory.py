@@ -33,9 +33,20 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class Directory:
     """Who a key belongs to. One event loop's."""
 
-    def __init__(self, accounts: AccountsConfig, flow: FlowConfig, clock: Clock) -> None:
-        """Raises ConfigError for a key, tenant or class that contradicts others."""
+    def __init__(
+        self,
+        accounts: AccountsConfig,
+        flow: FlowConfig,
+        clock: Clock,
+        *,
+        is_loaded: bool = True,
+    ) -> None:
+        """`is_loaded`: there are no created keys to wait for; until they are there, nobody gets in without a key.
+
+        Raises ConfigError for a key, tenant or class that contradicts others.
+        """
         self._clock = clock
+        self._is_loaded = is_loaded
         self._stored: dict[str, StoredKey] = {}
         self._by_digest: dict[str, StoredKey] = {}
         self.configure(accounts, flow)
@@ -65,11 +76,13 @@ class Directory:
         """All keys that were created; replaces those that were known."""
         self._stored = {key.name: key for key in keys}
         self._by_digest = {key.digest: key for key in self._stored.values()}
+        self._is_loaded = True
 
     @property
     def is_open(self) -> bool:
         """Nobody needs a key: none was ever configured or created, and none is required."""
-        return not (self._config.required or self._configured or self._stored)
+        is_closed = self._config.required or self._configured or self._stored
+        return self._is_loaded and not is_closed
 
     def find(self, text: str) -> Account | None:
         """The account that a key stands for; None for one that is not good (any more)."""

@@ -19,6 +19,8 @@ from headrace.fleet.gateway.accounts.account import StoredKey
 from headrace.fleet.gateway.accounts.counters import Counters
 from headrace.fleet.gateway.accounts.journal import Journal, Statement
 from headrace.fleet.gateway.accounts.meters import Actual, Hold, Meter, MeterKind, Refusal
+from headrace.observe.catalogue import ACCOUNT_LOST
+from headrace.observe.metrics import Metrics
 
 #: Days that spent money of past periods is kept.
 KEPT_DAYS: Final = 400
@@ -41,7 +43,13 @@ class LocalStore:
 
     @classmethod
     def opened(
-        cls, clock: Clock, journal: Journal, db: sqlite3.Connection, *, charge_lost: bool
+        cls,
+        clock: Clock,
+        journal: Journal,
+        db: sqlite3.Connection,
+        *,
+        charge_lost: bool,
+        metrics: Metrics | None = None,
     ) -> "LocalStore":
         """With what is in the database, which nobody else may use meanwhile; lost holds are settled.
 
@@ -74,6 +82,7 @@ class LocalStore:
             raise ConfigError(f"The accounts' database cannot be read: {error}.") from None
         store._keys = {key.name: key for key in found}
         if holds:
+            (metrics or Metrics()).add(ACCOUNT_LOST, (), len(holds))
             log.warning(
                 "%d requests of a gateway that ended were never settled: what was set aside for them is %s.",
                 len(holds),
@@ -135,14 +144,22 @@ class LocalStore:
         if self._journal is not None:
             await asyncio.to_thread(self._journal.flush)
 
-    def forget_periods(self) -> None:
-        """Drop budgets of periods that are over; now and then."""
+    async def start(self) -> None:
+        """Part of Store."""
+
+    async def tidy(self) -> None:
+        """Part of Store: drop budgets of periods that are over."""
         self._counters.forget_periods(self._clock.wall())
 
     @property
     def num_holds(self) -> int:
-        """Requests for which something is set aside."""
+        """Part of Store."""
         return self._counters.num_holds
+
+    @property
+    def backlog(self) -> int:
+        """Part of Store: the journal's is counted by who made it."""
+        return 0
 
 
 def _of_money(hold: Hold) -> list[Meter]:

@@ -9,6 +9,24 @@ from headrace.fleet.gateway.accounts.meters import Actual, Hold, Refusal
 class Store(Protocol):
     """In this process with SQLite behind it, or Redis for several gateways."""
 
+    @property
+    def num_holds(self) -> int:
+        """Requests of this gateway for which something is set aside."""
+        ...
+
+    @property
+    def backlog(self) -> int:
+        """Settlements that wait for the store."""
+        ...
+
+    async def start(self) -> None:
+        """There is an event loop now."""
+        ...
+
+    async def tidy(self) -> None:
+        """Forget what is over; now and then. Raises UnavailableError."""
+        ...
+
     async def take(self, hold: Hold) -> Refusal | None:
         """Set all of it aside, or nothing. Raises UnavailableError where that cannot be known.
 

@@ -11,6 +11,7 @@ from headrace.observe.catalogue import (
     FLOW_WAITING_BYTES,
     FLOW_WAITING_TOKENS,
 )
+from headrace.observe.labels import BoundedNames
 from headrace.observe.metrics import Metrics
 
 
@@ -19,6 +20,7 @@ class FlowReport:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._tenants = BoundedNames()
 
     def started(self, ticket: Ticket, waited: float) -> None:
         """It has its turn, `waited` seconds after it came."""
@@ -31,7 +33,7 @@ class FlowReport:
 
     def served(self, tenant: str, tokens: float) -> None:
         """What a request came to at its end."""
-        self._metrics.add(FLOW_SERVED, (tenant,), tokens)
+        self._metrics.add(FLOW_SERVED, (self._tenants.label(tenant),), tokens)
 
     def gauge_lane(self, name: str, lane: Lane) -> None:
         """What waits and runs now for one model."""

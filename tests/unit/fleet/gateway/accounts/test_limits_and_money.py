@@ -188,7 +188,7 @@ async def test_a_budget_begins_anew_with_its_period(clock, tmp_path) -> None:
         await opened.reserve(0.1)
     clock.advance(1.0)
     late = await opened.reserve(1.0)
-    opened.store.forget_periods()
+    await opened.store.tidy()
     late.settle(tokens=1, cost=nano(0.25))
     assert await opened.state() == (0.25, 0.0)
     opened.journal.close()

@@ -1,0 +1,54 @@
+"""What operators ask for at /admin and with `headrace fleet`: plain functions on values, errors as exceptions."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+
+import msgspec
+
+from headrace.core.errors import BadRequestError, NotFoundError
+from headrace.fleet.gateway.accounts.account import NewKey
+from headrace.fleet.gateway.accounts.usage import (
+    UsageReader,
+    UsageSum,
+    filter_of,
+    format_of,
+    groups_of,
+    head,
+    written,
+)
+
+
+def read_new_key(body: bytes) -> NewKey:
+    """A body of `POST /admin/keys`. Raises BadRequestError that names the field."""
+    try:
+        return msgspec.json.decode(body, type=NewKey)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at `$.")
+        field = place.rstrip("`") or None
+        raise BadRequestError(f"'{field}': {what}." if field else f"{what}.", param=field) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequestError(
+            f"The body is not valid JSON: {error}.", code="invalid_json"
+        ) from None
+
+
+async def usage_sums(reader: UsageReader | None, query: Mapping[str, str]) -> list[UsageSum]:
+    """`by`, `since`, `until`, `key`, `tenant`, `model`. Raises BadRequestError, or NotFoundError without a ledger."""
+    rows, by = filter_of(query), groups_of(query.get("by", ""))
+    return await asyncio.to_thread(_there(reader).sums, rows, by)
+
+
+async def usage_export(reader: UsageReader | None, query: Mapping[str, str]) -> AsyncIterator[str]:
+    """The rows as text, piece by piece; `format` is jsonl or csv, the rest as for sums. Raises before the first piece."""
+    rows, form = filter_of(query), format_of(query.get("format", "jsonl"))
+    there, after = _there(reader), 0
+    yield head(form)
+    while page := await asyncio.to_thread(there.page, rows, after):
+        after = page[-1][0]
+        yield written([row for _, row in page], form)
+
+
+def _there(reader: UsageReader | None) -> UsageReader:
+    if reader is None:
+        raise NotFoundError("There is no ledger: accounts.directory is not set.")
+    return reader
