@@ -34,6 +34,13 @@ class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_index_blocks: Annotated[int, Meta(ge=1)] = 32_768
     """Blocks that the approximate index keeps for each replica; the least recently used go first. About
     100 bytes each."""
+    max_told_blocks: Annotated[int, Meta(ge=1)] = 65_536
+    """Blocks that the exact index keeps for each replica that publishes KV events; more are left out. About 250 bytes
+    each; a replica's cache should fit."""
+    tokenize_timeout: Annotated[float, Meta(gt=0, extra={"unit": "seconds"})] = 0.25
+    """Seconds for a prompt's tokens, which the exact index asks of a replica; later it is done without."""
+    max_token_bytes: Annotated[int, Meta(ge=0, extra={"unit": "bytes"})] = 32 * 1024 * 1024
+    """Bytes of prompts' tokens that are remembered."""
     sticky_share: Annotated[float, Meta(gt=0, le=1)] = 0.8
     """Share of the prompt, of the best that any replica has cached, from which on a replica counts as warm."""
     max_ttft_penalty: Annotated[float, Meta(ge=0, extra={"unit": "seconds"})] = 2.0

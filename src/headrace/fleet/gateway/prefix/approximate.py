@@ -57,6 +57,11 @@ class ApproximateIndex:
                 found[replica_id] = run
         return found
 
+    def age(self) -> None:
+        """Drop the older half of each replica's blocks, and let the younger become the older."""
+        for replica in self._replicas.values():
+            replica.old, replica.young = replica.young, set()
+
     def forget(self, replica_id: str) -> None:
         """It has gone, or started anew with an empty cache."""
         self._replicas.pop(replica_id, None)

@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from headrace.fleet.gateway.prefix.token_chain import TokenPrompt
+
 #: Between messages, and between a message's parts: no text of a prompt has them but by accident.
 _RECORD: Final = "\x1e"
 _UNIT: Final = "\x1f"
@@ -28,7 +30,10 @@ class Prompt(Struct, frozen=True, kw_only=True):
     """Of the whole text."""
     block_chars: int
     num_tokens: int
-    """Of the whole prompt, estimated."""
+    """Of the whole prompt: estimated, or counted where its tokens are known."""
+    model: str = ""
+    token_ids: TokenPrompt | None = None
+    """For replicas that tell what they have cached."""
 
     def tokens(self, num_blocks: int) -> int:
         """Estimated tokens of the first blocks."""
@@ -61,6 +66,7 @@ def read_prompt(
         num_chars=num_chars,
         block_chars=block_chars,
         num_tokens=num_tokens,
+        model=model,
     )
 
 
