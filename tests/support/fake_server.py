@@ -44,12 +44,25 @@ def write_byte_tokenizer(
 class FakeServer:
     """One `headrace serve` as a child. Its stderr is kept in `lines`."""
 
-    def __init__(self, tmp_path: Path, *, wait: bool = True, engine: dict | None = None, **server):
+    def __init__(
+        self,
+        tmp_path: Path,
+        *,
+        wait: bool = True,
+        engine: dict | None = None,
+        lora_root: Path | None = None,
+        **server,
+    ):
         tokenizer = write_byte_tokenizer(tmp_path / "tokenizer")
         options = {"tokenizer": str(tokenizer), **(engine or {})}
         config = {
             "server": {"port": 0, "trusted_peer_token": PEER_TOKEN, **server},
-            "engine": {"model": {"model": f"fake?{urlencode(options)}"}},
+            "engine": {
+                "model": {
+                    "model": f"fake?{urlencode(options)}",
+                    "lora_root": None if lora_root is None else str(lora_root),
+                }
+            },
         }
         environment = {
             **os.environ,

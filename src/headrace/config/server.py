@@ -77,6 +77,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Port for gRPC beside HTTP, which needs headrace[grpc]; 0 takes a free one and prints it; none: no gRPC."""
     max_grpc_calls: Annotated[int, Meta(ge=1)] = 128
     """Calls of gRPC that may run; more are answered RESOURCE_EXHAUSTED."""
+    max_grpc_message_bytes: Annotated[int, Meta(ge=1024, extra={"unit": "bytes"})] = 4 * 1024 * 1024
+    """Largest message of gRPC; each call that runs may hold one."""
     role: ReplicaRole = ReplicaRole.BOTH
     """both, prefill or decode: told to routers in /load, which send work by it; the server takes any."""
     max_queued_requests: Annotated[int, Meta(ge=0)] = 256

@@ -25,8 +25,13 @@ def server(tmp_path_factory):
     """A slow one: what is to be ended must still run."""
     folder = tmp_path_factory.mktemp("pages")
     batches = {"batch_dir": str(folder / "batches")}
+    (folder / "adapters" / "sql").mkdir(parents=True)
     with FakeServer(
-        folder, engine={"step": 0.01}, resume_window=1 << 20, batches=batches
+        folder,
+        engine={"step": 0.01},
+        lora_root=folder / "adapters",
+        resume_window=1 << 20,
+        batches=batches,
     ) as running:
         yield running
 

@@ -36,7 +36,7 @@ def server(tmp_path_factory):
         security={"api_keys": "alice:sk-1"},
         grpc_port=0,
         max_grpc_calls=MAX_CALLS,
-        max_body_bytes=200_000,
+        max_grpc_message_bytes=200_000,
         default_max_tokens=8,
         stall_timeout=2.0,
     ) as running:

@@ -130,16 +130,15 @@ def key_of_call(keys: KeyRing, metadata: Metadata) -> Key | None:
 
 
 class KeyGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Asks for a key where `Calls` does not: reflection, and methods that there are not. Health is open."""
+    """Lets no call in without a key, nor its message, but those of open services: also none of methods that there are not."""
 
     def __init__(self, keys: KeyRing, open_services: Iterable[str]) -> None:
         self._keys = keys
         self._open = tuple(f"/{service}/" for service in open_services)
-        self._own = frozenset(f"/{SERVICE}/{method.name}" for method in METHODS)
 
     async def intercept_service(self, continuation: _Handler, details: Any) -> Any:
         """Part of grpc.aio."""
-        if details.method not in self._own and not details.method.startswith(self._open):
+        if not details.method.startswith(self._open):
             try:
                 key_of_call(self._keys, details.invocation_metadata or ())
             except Exception as error:  # noqa: BLE001 - answered
@@ -148,12 +147,12 @@ class KeyGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
 
 def _refusing(error: Exception) -> Any:
-    """A handler, of any kind of call, that only ends it."""
+    """A handler, of any kind of call, that only ends it; as one of streams it reads no message before."""
 
-    async def refuse(_request: Any, context: Any) -> None:
+    async def refuse(_requests: Any, context: Any) -> None:
         await abort(context, answer_to(error))
 
-    return grpc.unary_unary_rpc_method_handler(refuse)
+    return grpc.stream_stream_rpc_method_handler(refuse)
 
 
 def _text_of(metadata: Metadata, name: str) -> str:

@@ -17,7 +17,7 @@ from headrace.server.rpc.schema import SERVICE, Schema
 from headrace.web.asgi import App
 
 #: Calls that may run beside those that count: checks of health, and those that are told that there are too many.
-_SPARE_CALLS: Final = 256
+_SPARE_CALLS: Final = 64
 #: Seconds between two pings of a silent connection.
 _PING_PERIOD: Final = 20
 #: Seconds that a connection without calls is kept.
@@ -76,7 +76,7 @@ class RpcServer:
 
 def _options(config: ServerConfig) -> list[tuple[str, int]]:
     return [
-        ("grpc.max_receive_message_length", config.max_body_bytes),
+        ("grpc.max_receive_message_length", config.max_grpc_message_bytes),
         ("grpc.max_metadata_size", config.max_header_bytes),
         ("grpc.absolute_max_metadata_size", config.max_header_bytes),
         ("grpc.max_concurrent_streams", config.max_grpc_calls + _SPARE_CALLS),

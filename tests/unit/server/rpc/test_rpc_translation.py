@@ -11,8 +11,8 @@ from headrace.api.chat import ChatRequest
 from headrace.api.completions import CompletionRequest
 from headrace.api.decode import decode
 from headrace.api.problems import Problem
-from headrace.core.errors import BadRequestError
-from headrace.server.rpc.calls import METHODS
+from headrace.core.errors import BadRequestError, RequestCancelledError
+from headrace.server.rpc.calls import METHODS, Calls
 from headrace.server.rpc.schema import Schema
 from headrace.server.rpc.statuses import _CODES, code_of
 from headrace.server.rpc.translate import body_of, fill
@@ -134,6 +134,30 @@ def test_error_objects_in_the_middle_of_a_stream_have_the_status_of_their_except
         assert status_of(Problem(message="m", type=name, code=code)) == status
     assert status_of(Problem(message="m", type="invalid_request_error", code="own")) == 400
     assert status_of(Problem(message="m", type="unheard of", code=None)) == 500
+
+
+class Context:
+    """What `Calls` asks of a call."""
+
+    def __init__(self, remaining):
+        self._remaining = remaining
+
+    def time_remaining(self):
+        return self._remaining
+
+
+@pytest.mark.parametrize(
+    ("remaining", "options", "timeout"),
+    [(None, {}, None), (2.5, {}, 2.5), (2.5, {"timeout": 1}, 1), (None, {"timeout": 9}, 9)],
+)
+def test_a_deadline_is_a_timeout_of_the_request(remaining, options, timeout):
+    calls = Calls(None, None, max_calls=1, stall_timeout=1.0)
+    data = made("Generate", text="a", options=options).SerializeToString()
+    request, _ = SCHEMA.classes_of("Generate")
+    body = json.loads(calls._body(METHODS[0], request, data, Context(remaining)))
+    assert body.get("timeout") == timeout
+    with pytest.raises(RequestCancelledError):
+        calls._body(METHODS[0], request, made("Generate").SerializeToString(), Context(-0.1))
 
 
 def test_every_method_is_served():
