@@ -41,8 +41,9 @@ class InnerRequest:
         name: str,
         is_background: bool = False,
         verb: str = "POST",
+        client: tuple[str, int] | None = None,
     ) -> None:
-        """`name` is its `x-request-id`; one that is no good is replaced."""
+        """`name` is its `x-request-id`, one that is no good is replaced; `client` is who asks, for the log."""
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
@@ -59,7 +60,7 @@ class InnerRequest:
             "root_path": "",
             "query_string": b"",
             "headers": headers,
-            "client": None,
+            "client": client,
             "server": None,
             INNER: True,
             BACKGROUND: is_background,

@@ -10,6 +10,7 @@ from tests.support.lora_files import tiny_sides, write_adapter
 from tests.support.tiny_models import make_tiny_llama
 
 from headrace.core.errors import ModelLoadError
+from headrace.modeling.adapters import peft
 from headrace.modeling.adapters.files import CONFIG, WEIGHTS
 from headrace.modeling.adapters.peft import read_adapter
 from headrace.modeling.registry import describe
@@ -148,11 +149,18 @@ def test_a_file_that_is_damaged(adapter, spec):
     for damaged, words in (
         (content[:-1], "cut off or damaged"),
         (content[:4], "not a complete safetensors"),
-        (b"", "cannot be read"),
+        (b"", "not a complete safetensors"),
         (b"\xff" * 64, "not a complete safetensors"),
     ):
         (adapter / WEIGHTS).write_bytes(damaged)
         refused(adapter, spec, words)
+
+
+def test_a_file_that_is_larger_than_any_adapter(adapter, spec, monkeypatch):
+    monkeypatch.setattr(peft, "MAX_HEADER_BYTES", 100)
+    with (adapter / WEIGHTS).open("ab") as file:
+        file.truncate(1 << 22)
+    refused(adapter, spec, "has more than the .* bytes", max_rank=4)
 
 
 def test_names_do_not_change_what_an_adapter_is(adapter, spec, tmp_path):

@@ -24,7 +24,7 @@ from headrace.modeling.facts import Facts
 from headrace.modeling.models.names import HUGGING_FACE
 from headrace.modeling.spec import ModelSpec
 from headrace.modeling.weights.json_files import read_json_object
-from headrace.modeling.weights.safetensors import SafetensorsFiles
+from headrace.modeling.weights.safetensors import MAX_HEADER_BYTES, SafetensorsFiles
 
 #: Field → whether a value of it is what we do.
 _WANTED: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -77,7 +77,7 @@ class LoraAdapter:
 
 def read_adapter(path: Path, spec: ModelSpec, *, max_rank: int) -> LoraAdapter:
     """Read a directory. Raises ModelLoadError, in one sentence, for what cannot be served."""
-    if not (path / CONFIG).is_file() or not (path / WEIGHTS).is_file():
+    if not all(_is_file(path / name) for name in (CONFIG, WEIGHTS)):
         raise ModelLoadError(f"{path} is no LoRA adapter: it needs {CONFIG} and {WEIGHTS}.")
     config = read_json_object(path / CONFIG)
     origin = f"{path.name}/{CONFIG}"
@@ -88,8 +88,8 @@ def read_adapter(path: Path, spec: ModelSpec, *, max_rank: int) -> LoraAdapter:
         ):
             raise ModelLoadError(f"{origin}: {name} {str(value)[:80]!r} is not supported.")
     scales = _Scales(config, origin)
-    files = SafetensorsFiles((path / WEIGHTS,))
     places, kinds = all_places(spec), _kinds()
+    files = SafetensorsFiles((path / WEIGHTS,), max_bytes=_max_bytes(places, max_rank))
     entries: dict[str, LowRank] = {}
     for module, sides in sorted(_pairs(files, path).items()):
         targets = _targets(module, kinds, places, spec)
@@ -108,6 +108,19 @@ def read_adapter(path: Path, spec: ModelSpec, *, max_rank: int) -> LoraAdapter:
     if not entries:
         raise ModelLoadError(f"{path.name}: the adapter changes nothing.")
     return LoraAdapter(entries, _digest(entries), max(len(e.down) for e in entries.values()))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # of a directory that we may not look into
+        return False
+
+
+def _max_bytes(places: Mapping[str, Place], max_rank: int) -> int:
+    """Of a file of the largest adapter: all places in float32, and as much again as a header may have."""
+    width = sum(place.num_inputs + place.num_outputs for place in places.values())
+    return 4 * max_rank * width + MAX_HEADER_BYTES
 
 
 class _Scales:

@@ -36,12 +36,16 @@ class _Entry(msgspec.Struct):
 class SafetensorsFiles:
     """All tensors of a model directory. Build with `SafetensorsFiles.open`."""
 
-    def __init__(self, paths: tuple[Path, ...]) -> None:
+    def __init__(self, paths: tuple[Path, ...], *, max_bytes: int | None = None) -> None:
+        """Maps the files; with `max_bytes` reads them, each at most so large.
+
+        A file that shrinks while it is mapped ends the process, so one that somebody may be writing is read.
+        """
         self.paths = paths
         tensors: dict[str, TensorInfo] = {}
-        self._data: dict[str, mmap.mmap] = {}
+        self._data: dict[str, mmap.mmap | bytes] = {}
         for path in paths:
-            data = _map(path)
+            data = _map(path) if max_bytes is None else _read(path, max_bytes)
             for info in _read_header(path, data):
                 if info.name in tensors:
                     raise ModelLoadError(f"Two files have the tensor {info.name[:80]!r}.")
@@ -55,7 +59,7 @@ class SafetensorsFiles:
         return SafetensorsFiles(_find(directory))
 
     def raw(self, name: str) -> memoryview:
-        """The bytes of one tensor, as a read-only view of the mapped file."""
+        """The bytes of one tensor, as a read-only view of its file."""
         info = self.tensors[name]
         return memoryview(self._data[name])[info.offset : info.offset + info.nbytes]
 
@@ -93,7 +97,18 @@ def _map(path: Path) -> mmap.mmap:
         raise ModelLoadError(f"{path} cannot be read: {error}.") from error
 
 
-def _read_header(path: Path, data: mmap.mmap) -> list[TensorInfo]:
+def _read(path: Path, max_bytes: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(max_bytes + 1)
+    except OSError as error:
+        raise ModelLoadError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if len(data) > max_bytes:
+        raise ModelLoadError(f"{path} has more than the {max_bytes} bytes that it may have.")
+    return data
+
+
+def _read_header(path: Path, data: mmap.mmap | bytes) -> list[TensorInfo]:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(MAX_HEADER_BYTES, len(data) - 8):
         raise ModelLoadError(f"{path} is not a complete safetensors file.")

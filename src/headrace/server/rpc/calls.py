@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 import grpc
 import msgspec
@@ -82,6 +83,7 @@ class Calls:
                     key,
                     name=_text_of(metadata, "x-request-id"),
                     verb=method.verb,
+                    client=_client_of(context.peer()),
                 )
                 await made.of(inner, self._inner)
         except Exception as error:  # noqa: BLE001 - answered
@@ -153,6 +155,13 @@ def _refusing(error: Exception) -> Any:
         await abort(context, answer_to(error))
 
     return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def _client_of(peer: str) -> tuple[str, int] | None:
+    """Of gRPC's `ipv4:127.0.0.1:80` or `ipv6:%5B::1%5D:80`."""
+    kind, _, address = unquote(peer).partition(":")
+    host, _, port = address.rpartition(":")
+    return (host, int(port)) if kind in ("ipv4", "ipv6") and port.isdecimal() else None
 
 
 def _text_of(metadata: Metadata, name: str) -> str:

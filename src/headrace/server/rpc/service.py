@@ -18,8 +18,9 @@ from headrace.web.asgi import App
 
 #: Calls that may run beside those that count: checks of health, and those that are told that there are too many.
 _SPARE_CALLS: Final = 64
-#: Seconds between two pings of a silent connection.
+#: Seconds between two pings of a silent connection, and between those that a client may send.
 _PING_PERIOD: Final = 20
+_MIN_PING_PERIOD: Final = 5
 #: Seconds that a connection without calls is kept.
 _IDLE_SECONDS: Final = 300
 
@@ -82,6 +83,7 @@ def _options(config: ServerConfig) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", config.max_grpc_calls + _SPARE_CALLS),
         ("grpc.keepalive_time_ms", _PING_PERIOD * 1000),
         ("grpc.keepalive_timeout_ms", int(config.stall_timeout * 1000)),
+        ("grpc.http2.min_ping_interval_without_data_ms", _MIN_PING_PERIOD * 1000),
         ("grpc.max_connection_idle_ms", _IDLE_SECONDS * 1000),
         ("grpc.so_reuseport", 0),  # a port in use is an error, not a port that is shared
     ]

@@ -12,7 +12,7 @@ from headrace.api.completions import CompletionRequest
 from headrace.api.decode import decode
 from headrace.api.problems import Problem
 from headrace.core.errors import BadRequestError, RequestCancelledError
-from headrace.server.rpc.calls import METHODS, Calls
+from headrace.server.rpc.calls import METHODS, Calls, _client_of
 from headrace.server.rpc.schema import Schema
 from headrace.server.rpc.statuses import _CODES, code_of
 from headrace.server.rpc.translate import body_of, fill
@@ -158,6 +158,13 @@ def test_a_deadline_is_a_timeout_of_the_request(remaining, options, timeout):
     assert body.get("timeout") == timeout
     with pytest.raises(RequestCancelledError):
         calls._body(METHODS[0], request, made("Generate").SerializeToString(), Context(-0.1))
+
+
+def test_who_calls_is_read_from_the_peer():
+    assert _client_of("ipv4:10.0.0.1:8080") == ("10.0.0.1", 8080)
+    assert _client_of("ipv6:%5B::1%5D:80") == ("[::1]", 80)
+    assert _client_of("unix:/tmp/socket") is None
+    assert _client_of("ipv4:") is None
 
 
 def test_every_method_is_served():
