@@ -28,7 +28,7 @@ HR_INLINE void write_mass(const Op& op, const Task& task, int kv_head, const Wor
   const int heads = op.geometry.heads_per_kv, block_size = op.kv.layout().block_size;
   for (int t = 0; t < task.num_tokens; ++t) {
     float* out = op.args.mass.row(task.first_token + t) + kv_head * op.num_blocks;
-    for (int64_t b = 0; b < op.num_blocks; ++b) out[b] = 0.0f;
+    for (int64_t b = 0; b < op.num_blocks && !op.args.adds_mass; ++b) out[b] = 0.0f;
     for (int row = t * heads; row < (t + 1) * heads; ++row) {
       const float* sums = w.block_sums + row * op.num_blocks;
       const float* maxima = w.chunk_maxima + row * op.num_chunks;

@@ -133,7 +133,8 @@ struct AttentionArgs {
   float scale, soft_cap;
   int32_t window;
   bool is_causal;
-  Buffer mass;  // data is null without
+  Buffer mass;             // data is null without
+  bool adds_mass = false;  // to what the buffer holds
 };
 
 // kernels/ops.py: SampleBatch and SampleOutput. `logits` rows may be used as scratch. Bounds were

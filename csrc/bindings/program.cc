@@ -282,14 +282,16 @@ void bind_attention_ops(nb::class_<Program>& program) {
       .def(
           "add_attention",
           [](Program& self, Buffer qkv, Buffer out, int layer, int num_heads, float scale,
-             float soft_cap, int window, bool is_causal, const std::optional<Buffer>& mass) {
+             float soft_cap, int window, bool is_causal, const std::optional<Buffer>& mass,
+             bool adds_mass) {
             check_layer(self.cache(), layer);
             self.add(AttentionArgs{qkv, out, layer, num_heads, scale, soft_cap, window, is_causal,
-                                   mass.value_or(Buffer{})},
+                                   mass.value_or(Buffer{}), adds_mass},
                      {});
           },
           nb::arg("qkv"), nb::arg("out"), nb::arg("layer"), nb::arg("num_heads"), nb::arg("scale"),
-          nb::arg("soft_cap"), nb::arg("window"), nb::arg("is_causal"), nb::arg("mass").none());
+          nb::arg("soft_cap"), nb::arg("window"), nb::arg("is_causal"), nb::arg("mass").none(),
+          nb::arg("adds_mass"));
 }
 
 }  // namespace

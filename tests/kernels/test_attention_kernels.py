@@ -247,6 +247,29 @@ def test_mass(isa, case):
     np.testing.assert_allclose(per_token, heads, rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["reference", *ISAS])
+def test_mass_is_added_to_what_is_there(name):
+    """As each layer does but the first."""
+    case = CASES["window over chunks"]
+    backend = reference() if name == "reference" else cpu(name)
+    batch = case.batch()
+
+    def ops(recorder, buffers):
+        out = recorder.buffer(Rows.TOKENS, case.num_heads * case.head_size)
+        width = case.num_kv_heads * batch.tables[0].shape[1]
+        masses = [recorder.buffer(Rows.TOKENS, width) for _ in range(2)]
+        fields = {"layer": 0, "num_heads": case.num_heads, "scale": 0.2, "window": case.window}
+        for mass, adds_mass in ((0, False), (1, False), (1, True), (1, True)):
+            recorder.attention(
+                buffers["qkv"], out, mass=masses[mass], adds_mass=adds_mass, **fields
+            )
+        return {"once": masses[0], "thrice": masses[1]}
+
+    cache = filled_cache(backend, case, None)
+    found = run_ops(backend, {"qkv": case.queries()}, ops, batch=batch, kv_cache=cache)
+    assert_close(found["thrice"], 3 * found["once"], 1e-5)
+
+
 @isas
 def test_mass_of_an_int8_cache_sums_to_one(isa):
     case = CASES["int8 given back"]

@@ -8,7 +8,7 @@ from tests.support.fake_tier import FakeTier
 
 from headrace.config.engine import SchedulerConfig
 from headrace.core.events import FinishReason, TokenEvent
-from headrace.core.request import Request, TokenSegment
+from headrace.core.request import KVPolicy, Request, TokenSegment
 from headrace.core.sampling import SamplingParams
 from headrace.engine.engine import Engine
 from headrace.engine.memory.hashing import RootKey
@@ -18,6 +18,9 @@ from headrace.engine.scheduler.scheduler import Scheduler
 
 DEFAULT = SchedulerConfig(max_step_time=0.0)
 KEY = RootKey(weights_digest=b"w" * 32, model_digest=b"m" * 32, kv_format="f16")
+
+
+FULL = KVPolicy()
 
 
 def make_request(
@@ -33,6 +36,7 @@ def make_request(
     deadline: float | None = None,
     max_queue_time: float | None = None,
     cache_salt: bytes = b"",
+    kv_policy: KVPolicy = FULL,
     **params: object,
 ) -> Request:
     """A request with token ids as its prompt."""
@@ -44,6 +48,7 @@ def make_request(
         n=n,
         priority=priority,
         prior_output_ids=prior or [],
+        kv_policy=kv_policy,
         deadline=deadline,
         max_queue_time=max_queue_time,
         cache_salt=cache_salt,
@@ -183,6 +188,7 @@ class EngineRun:
             vocab_size=self.executor.vocab_size,
             windows=self.executor.windows,
             room=self.scheduler.max_tokens,
+            block_size=self.ledger.block_size,
         )
 
     def check_tokens(self) -> None:

@@ -34,11 +34,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tests.support.evicting import EvictingHistory, mass_on
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_tier import FakeTier
 
 from headrace.core.events import TokenLogprobs
-from headrace.core.request import Request, TokenSegment
+from headrace.core.request import KVPolicyKind, Request, TokenSegment
 from headrace.core.sampling import SamplingParams
 from headrace.core.step import (
     BlockLanding,
@@ -74,24 +75,19 @@ def continuations(kv: int, vocab_size: int) -> list[tuple[int, float]]:
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
 
 
-def history_kvs(tokens: Sequence[int], windows: tuple[int, ...]) -> list[int]:
-    """What each position of a sequence leaves behind, computed the plain way."""
-    kvs: list[int] = []
-    for position, token in enumerate(tokens):
-        visible = tuple(
-            tuple(kvs[max(0, position - window + 1) if window else 0 : position])
-            for window in windows
-        )
-        kvs.append(hash((token, position, visible)))
-    return kvs
-
-
 def reference_tokens(
-    request: Request, index: int = 0, *, vocab_size: int, windows: tuple[int, ...], room: int
+    request: Request,
+    index: int = 0,
+    *,
+    vocab_size: int,
+    windows: tuple[int, ...],
+    room: int,
+    block_size: int = 4,
 ) -> list[int]:
     """All output tokens of one sequence (prior output not included), computed the plain way.
 
-    `room` is the largest number of prompt and output tokens (context, or what memory holds).
+    `room` is the largest number of prompt and output tokens (context, or what memory holds); `block_size`
+    is for requests that evict.
     """
     params = request.params
     tokens = [t for s in request.prompt if isinstance(s, TokenSegment) for t in s.token_ids]
@@ -101,9 +97,15 @@ def reference_tokens(
     stops = {*params.stop_token_ids, *(() if params.ignore_eos else request.eos_token_ids)}
     masked = (*request.eos_token_ids, *params.stop_token_ids)
     seed = derive_seed(params.seed, index)
-    kvs: list[int] = []
+    evicting = None
+    if request.kv_policy.kind is KVPolicyKind.EVICT:
+        evicting = EvictingHistory(request, windows, block_size)
+    kvs: list[int] = [] if evicting is None else evicting.kvs
     while len(tokens) < min(num_prompt + params.max_tokens, room):
         for position in range(len(kvs), len(tokens)):
+            if evicting is not None:
+                evicting.compute(tokens[position])
+                continue
             visible = tuple(
                 tuple(kvs[max(0, position - window + 1) if window else 0 : position])
                 for window in windows
@@ -128,6 +130,8 @@ class _Slot:
     tokens: list[int]
     last_sampled: int | None = None
     num_computed: int = 0
+    mass: list[int] = field(default_factory=list)
+    """Per block of the group without a window, for a sequence whose attention is observed."""
 
 
 @dataclass
@@ -288,48 +292,65 @@ class FakeExecutor:
         token_ids = row.token_ids or self._sampled(row, slot)
         if len(token_ids) != row.num_tokens or row.num_draft >= max(1, row.num_tokens):
             raise PlanError(f"slot {row.slot}: {len(token_ids)} ids for {row.num_tokens} tokens")
+        first_observed = row.start + row.num_tokens - row.num_observed
         kvs = [
-            self._compute(slot, row.start + offset, token) for offset, token in enumerate(token_ids)
+            self._compute(slot, row.start + offset, token, first_observed)
+            for offset, token in enumerate(token_ids)
         ]
+        mass = tuple(map(float, slot.mass)) if row.reports_mass else ()
         if error is not None:
             slot.last_sampled = -1
             return RowResult(row.slot, error=error)
         scores = self._scores(slot, row)
         if row.output is OutputKind.NONE:
-            return RowResult(row.slot, prompt_logprobs=scores)
+            return RowResult(row.slot, prompt_logprobs=scores, block_mass=mass)
         sampled = self._sample(slot, row, token_ids, kvs)
         slot.last_sampled = sampled[-1]
         first = row.num_tokens - 1 - row.num_draft
         logprobs = self._logprobs(slot, sampled, kvs[first:])
-        return RowResult(row.slot, tuple(sampled), logprobs, prompt_logprobs=scores)
+        return RowResult(
+            row.slot, tuple(sampled), logprobs, prompt_logprobs=scores, block_mass=mass
+        )
 
     # ---- the arithmetic ------------------------------------------------------------------------
 
-    def _compute(self, slot: _Slot, position: int, token: int) -> int:
+    def _compute(self, slot: _Slot, position: int, token: int, first_observed: int) -> int:
         """Keys and values of one position, read through every group's table and stored in it."""
-        visible = tuple(
-            self._read(slot, group, position, window) for group, window in enumerate(self.windows)
-        )
+        is_observed = position >= first_observed
+        reads = [
+            self._read(slot, group, position, window, is_observed and not window)
+            for group, window in enumerate(self.windows)
+        ]
+        visible = tuple(tuple(read.values()) for read in reads)
         value = hash((token, position, visible))
         size = self.block_size
         for group, table in enumerate(slot.tables):
             self._kv[group][table[position // size] * size + position % size] = value
+        if is_observed and 0 in self.windows:
+            slot.mass += [0] * (position // size + 1 - len(slot.mass))
+            for earlier, kv in ({position: value} | reads[self.windows.index(0)]).items():
+                slot.mass[earlier // size] += mass_on(value, kv)
         return value
 
-    def _read(self, slot: _Slot, group: int, position: int, window: int) -> tuple[int, ...]:
+    def _read(
+        self, slot: _Slot, group: int, position: int, window: int, may_skip: bool
+    ) -> dict[int, int]:
+        """Earlier positions and their values; those of blocks that were given up are left out if `may_skip`."""
         first = max(0, position - window + 1) if window else 0
         table, size, kv = slot.tables[group], self.block_size, self._kv[group]
-        values: list[int] = []
+        values: dict[int, int] = {}
         for earlier in range(first, position):
             block = table[earlier // size]
+            if block < 0 and may_skip:
+                continue
             value = kv.get(block * size + earlier % size) if block >= 0 else None
             if value is None:
                 raise PlanError(
                     f"position {position} reads position {earlier} of group {group}, "
                     f"which is not there (block {block})"
                 )
-            values.append(value)
-        return tuple(values)
+            values[earlier] = value
+        return values
 
     def _sample(
         self, slot: _Slot, row: PlanRow, token_ids: Sequence[int], kvs: list[int]

@@ -1,9 +1,21 @@
 """Beam search over the fake executor's model on plain lists: every continuation of every beam, no blocks."""
 
-from tests.support.fake_executor import continuations, history_kvs
+from tests.support.fake_executor import continuations
 
 from headrace.core.beams import EarlyStopping
 from headrace.core.request import Request, TokenSegment
+
+
+def history_kvs(tokens: Sequence[int], windows: tuple[int, ...]) -> list[int]:
+    """What each position of a sequence leaves behind, computed the plain way."""
+    kvs: list[int] = []
+    for position, token in enumerate(tokens):
+        visible = tuple(
+            tuple(kvs[max(0, position - window + 1) if window else 0 : position])
+            for window in windows
+        )
+        kvs.append(hash((token, position, visible)))
+    return kvs
 
 
 def reference_beams(

@@ -117,6 +117,13 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     """Seconds that the dynamic strategy waits for a batch to fill."""
     priority_aging: Annotated[float, Meta(ge=0.0)] = 10.0
     """Seconds of waiting that are worth one priority level; 0 never ages."""
+    kv_policy: Literal["full", "window", "evict"] = "full"
+    """What a sequence keeps of its past: full, all of it; window, the first kv_policy_sinks and the last
+    kv_policy_tokens; evict, kv_policy_tokens of it, those that attention fell on least going first."""
+    kv_policy_tokens: Annotated[int, Meta(ge=1)] = 1024
+    """Tokens that the policies window and evict keep."""
+    kv_policy_sinks: Annotated[int, Meta(ge=0)] = 4
+    """First tokens that the policies window and evict always keep."""
     max_uncommitted_plans: Annotated[int, Meta(ge=1, le=8)] = 1
     """Plans that may be in flight at once (overlap)."""
 

@@ -101,6 +101,10 @@ class PlanRow(Struct, frozen=True, array_like=True):
     """Absolute output position of the first token this row samples: the noise's counter."""
     num_scored: int = 0
     """How many of the row's positions, from its first on, report on the prompt token that follows them."""
+    num_observed: int = 0
+    """The attention of the row's last `num_observed` tokens counts for which blocks the sequence keeps."""
+    reports_mass: bool = False
+    """The result carries what attention fell on, of all tokens observed since the sequence took its slot."""
 
 
 class PlanText(Struct, frozen=True, array_like=True):
@@ -150,6 +154,9 @@ class RowResult(Struct, frozen=True, array_like=True):
     """The grammar lets no token follow, and is not fulfilled: the request's fault, in one sentence."""
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """`num_scored` of them: of the prompt tokens at positions start + 1, start + 2, …"""
+    block_mass: tuple[float, ...] = ()
+    """Of a row that reports it: by entry of the block table of the group that sees all tokens, the attention
+    that fell on the block, summed over layers, heads and observed tokens. Perhaps more than there are."""
 
 
 class TextResult(Struct, frozen=True, array_like=True):

@@ -17,6 +17,7 @@ from headrace.core.pooling import PoolKind
 from headrace.core.request import Request
 from headrace.engine.adapters import adapter_shelf, adapter_table
 from headrace.engine.engine import Engine, Executor
+from headrace.engine.executor.attention_mass import MassProgram
 from headrace.engine.executor.executor import (
     ExecutorParts,
     ModelExecutor,
@@ -223,11 +224,18 @@ def _executor(
     max_tokens = max_chunk(scheduler, spec.max_context) + scheduler.max_num_seqs
     # No draft source yet: every sequence has one output row. With one, it is 1 + MAX_DRAFTS rows.
     limits = StepLimits(max_tokens, scheduler.max_num_seqs + _max_scored(spec))
-    recorded = Decoder(spec, model.weights, adapters=table).record(backend, limits, storage.cache)
+    decoder = Decoder(spec, model.weights, adapters=table)
+    recorded = decoder.record(backend, limits, storage.cache)
     if recorded.logits is None:
         raise ModelLoadError("The model has no output head.")
+
+    def record_mass(max_blocks: int) -> MassProgram:
+        again = decoder.record(backend, limits, storage.cache, mass_blocks=max_blocks)
+        assert again.logits is not None
+        return MassProgram(again.program, again.logits, again.mass)
+
     inner = ModelExecutor(
-        ExecutorParts(backend, recorded.program, recorded.logits, storage),
+        ExecutorParts(backend, recorded.program, recorded.logits, storage, record_mass),
         clock,
         max_num_seqs=scheduler.max_num_seqs,
         max_tokens=max_tokens,

@@ -369,6 +369,7 @@ class Recorder(ShapeChecks):
         window: int = 0,
         is_causal: bool = True,
         mass: Buffer | None = None,
+        adds_mass: bool = False,
     ) -> None:
         """softmax(q . k * scale) . v over the paged cache; queries are the first H*D columns of qkv.
 
@@ -376,24 +377,16 @@ class Recorder(ShapeChecks):
         `soft_cap * tanh(score / soft_cap)` when soft_cap > 0. A token at key index i sees keys in
         (i - window, i] when window > 0; without causality in (i - window, i + window). Head h reads
         KV head h * G // H. With `mass` (f32 [T, G * max_blocks]) also writes, per token, KV head and block
-        of its table, the probability that fell on that block, summed over the KV head's query heads.
+        of its table, the probability that fell on that block, summed over the KV head's query heads; with
+        `adds_mass`, adds it to what is there.
         """
         self._float("attention", qkv)
         head_size, num_kv_heads = self._kv_shape()
         self._require(num_heads % num_kv_heads == 0, "attention", "H is a multiple of G")
         self._require(out.width == num_heads * head_size, "attention", "out is [T, H * D]")
-        self.emit(
-            "attention",
-            qkv=qkv,
-            out=out,
-            layer=layer,
-            num_heads=num_heads,
-            scale=float(scale),
-            soft_cap=float(soft_cap),
-            window=window,
-            is_causal=is_causal,
-            mass=mass,
-        )
+        place = {"layer": layer, "num_heads": num_heads, "window": window, "is_causal": is_causal}
+        numbers = {"scale": float(scale), "soft_cap": float(soft_cap)}
+        self.emit("attention", qkv=qkv, out=out, mass=mass, adds_mass=adds_mass, **place, **numbers)
 
     @abstractmethod
     def _kv_shape(self) -> tuple[int, int]:

@@ -30,6 +30,9 @@ class RecordedModel:
     hidden: Buffer
     """f32: the residual stream behind the last layer, [R, C] before the final norm, or [T, C] for a
     stage that is not the last."""
+    mass: Buffer | None = None
+    """f32 [T, G * max_blocks]: the attention on each block, summed over layers without a window. None unless
+    asked for, and without such layers."""
 
 
 class Decoder:
@@ -65,12 +68,20 @@ class Decoder:
         """Whether this stage has the final norm and the head."""
         return self.layers.stop == self.spec.num_layers
 
-    def record(self, backend: Backend, limits: StepLimits, kv_cache: KVCache) -> RecordedModel:
-        """Record one step. Buffers are shared by all layers, so the arena is as small as one layer's."""
+    def record(
+        self, backend: Backend, limits: StepLimits, kv_cache: KVCache, *, mass_blocks: int = 0
+    ) -> RecordedModel:
+        """Record one step. Buffers are shared by all layers, so the arena is as small as one layer's.
+
+        With `mass_blocks`, the width of block tables, it also tells what attention falls on.
+        """
         self._check_layout(kv_cache.layout)
         loader = _DecoderParts(backend, self.spec, self._parameters, self._adapters)
         recorder = backend.recorder(limits, kv_cache)
         recording = Recording(recorder, self.shard, self.collectives)
+        if mass_blocks:
+            width = kv_cache.layout.num_kv_heads * mass_blocks
+            recording.mass = recorder.buffer(Rows.TOKENS, width)
         residual = recording.scratch("residual", Rows.TOKENS, self.spec.hidden_size)
         if self.is_first:
             table = loader.linear("embed").table
@@ -86,7 +97,8 @@ class Decoder:
             logits = self._record_head(recording, loader, residual)
         else:
             self.collectives.send(recorder, residual)
-        return RecordedModel(recorder.finish(), logits, residual)
+        mass = recording.mass if recording.has_mass else None
+        return RecordedModel(recorder.finish(), logits, residual, mass)
 
     def record_states(
         self, backend: Backend, limits: StepLimits, kv_cache: KVCache

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from headrace.core.clock import Clock
 from headrace.core.errors import KernelError
 from headrace.core.step import BlockLanding, StepPlan, StepResult, StepTimes
-from headrace.engine.executor.inputs import InputBuilder
+from headrace.engine.executor.attention_mass import MassProgram, MassWatch
+from headrace.engine.executor.inputs import InputBuilder, OutputRows
 from headrace.engine.executor.kv_storage import KVStorage
 from headrace.engine.executor.matching import Matchers
 from headrace.engine.executor.pooler import Pooler, run_texts
@@ -31,6 +32,8 @@ class ExecutorParts:
     program: Program
     logits: Buffer
     storage: KVStorage
+    record_mass: Callable[[int], MassProgram] | None = None
+    """The same model, telling what attention falls on in block tables so wide."""
 
 
 class ModelExecutor:
@@ -58,6 +61,7 @@ class ModelExecutor:
         self._num_adapters = num_adapters
         self._matchers = Matchers(compiler)
         self._sampler = Sampler(parts.backend, self._table, self._matchers)
+        self._mass = MassWatch(parts.record_mass, max_blocks, layout.num_kv_heads)
         self._parts = parts
         self._pooler = pooler
         self._clock = clock
@@ -94,28 +98,41 @@ class ModelExecutor:
             self._parts.storage.finish(plan)
             return run_texts(self._pooler, plan, self._clock)
         inputs, outputs = self._inputs.build(plan)
-        if inputs is not self._bound:
-            self._bound = inputs
-            parts = self._parts
-            self._run = parts.program.bind(inputs, parts.logits, outputs.num_logits)
+        is_observed = any(row.num_observed for row in plan.rows)
+        run = self._observed(inputs, outputs) if is_observed else self._plain(inputs, outputs)
         built = self._clock.monotonic()
-        logits = self._run()
+        logits = run()
         ran = self._clock.monotonic()
         rows = self._sampler.run(plan, outputs, logits)
+        if is_observed:
+            rows = self._mass.report(plan, rows)
         if plan.block_stores:
             self._parts.storage.finish(plan)
         sampled = self._clock.monotonic()
         times = StepTimes(built - began, ran - built, sampled - ran)
         return StepResult(step_id=plan.step_id, rows=rows, times=times)
 
+    def _plain(self, inputs: StepInputs, outputs: OutputRows) -> Callable[[], NDArray[np.float32]]:
+        if inputs is not self._bound:
+            parts, self._bound = self._parts, inputs
+            self._run = parts.program.bind(inputs, parts.logits, outputs.num_logits)
+        return self._run
+
+    def _observed(
+        self, inputs: StepInputs, outputs: OutputRows
+    ) -> Callable[[], NDArray[np.float32]]:
+        return lambda: self._mass.run(inputs, outputs.num_logits)
+
     def _apply(self, plan: StepPlan) -> None:
         for slot in plan.ended_slots:
             self._table.end(slot)
             self._matchers.end(slot)
+            self._mass.end(slot)
             self._sampler.bounds.end(slot)
         for start in plan.starts:
             if start.adapter_index > self._num_adapters:
                 raise KernelError(f"This executor has no adapter {start.adapter_index}.")
+            self._mass.end(start.slot)
             self._table.start(start)
             self._matchers.start(start)
             self._sampler.bounds.start(start)

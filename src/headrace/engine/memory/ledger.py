@@ -271,6 +271,17 @@ class KVLedger:
             blocks.has_dropped = True
             self.num_releases += 1
 
+    def evict(
+        self, blocks: SequenceBlocks, mass: Sequence[float], num_tokens: int, num_sinks: int
+    ) -> None:
+        """Give back the blocks of least `mass` (by table entry), down to `num_tokens`; after `commit`.
+
+        Only where all tokens are seen: of other groups the window decides. It publishes nothing more.
+        """
+        if self._retention.evict(blocks, mass, num_tokens, num_sinks):
+            blocks.has_dropped = True
+            self.num_releases += 1
+
     def withdraw(self, blocks: SequenceBlocks) -> None:
         """What this sequence read is not to be trusted (its logits were not finite): no hit leads there.
 

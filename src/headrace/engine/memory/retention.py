@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from headrace.engine.memory.block_pool import BlockPool
 from headrace.engine.memory.block_table import GIVEN_BACK, SequenceBlocks
+from headrace.engine.memory.eviction import blocks_to_drop, num_kept
 from headrace.engine.memory.matching import first_needed
 from headrace.engine.memory.promises import Promises
 
@@ -50,6 +51,24 @@ class Retention:
                 self._release_entries(blocks, group, first, min(last, len(table)))
                 has_released = True
         return has_released
+
+    def evict(
+        self, blocks: SequenceBlocks, mass: Sequence[float], num_tokens: int, num_sinks: int
+    ) -> bool:
+        """Keep `num_tokens` of the full, committed blocks of the group without a window; whether some went."""
+        if 0 not in self._windows:
+            return False
+        size, group = self._block_size, self._windows.index(0)
+        found = blocks_to_drop(
+            blocks.tables[group],
+            mass,
+            blocks.num_committed // size,
+            -(-num_sinks // size),
+            num_kept(num_tokens, num_sinks, size),
+        )
+        for index in found:
+            self._release_entries(blocks, group, index, index + 1)
+        return bool(found)
 
     def next_turn(self, blocks: SequenceBlocks) -> int:
         """Committed position from which there is something to publish or to give back."""

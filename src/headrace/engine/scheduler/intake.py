@@ -1,8 +1,9 @@
 """Why a request cannot run, or need not: pure checks before it enters the queue."""
 
+from headrace.config.engine import SchedulerConfig
 from headrace.core.errors import BadRequestError, HeadraceError, PromptTooLongError
 from headrace.core.events import FinishReason
-from headrace.core.request import KVPolicyKind, Request, TokenSegment
+from headrace.core.request import KVPolicy, KVPolicyKind, Request, TokenSegment
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.beam_group import begin_search
 from headrace.engine.scheduler.sequence import Sequence, SequenceGroup, prompt_token_ids
@@ -19,12 +20,11 @@ def refusal(request: Request, room: int, *, is_known: bool) -> HeadraceError | N
         return BadRequestError("n must be at least 1.", param="n")
     if not all(isinstance(segment, TokenSegment) for segment in request.prompt):
         return BadRequestError("This model takes text only.", param="prompt")
-    if request.kv_policy.kind is KVPolicyKind.EVICT:
-        return BadRequestError(
-            "The KV policy 'evict' is not available; 'full' and 'window' are.", param="kv_policy"
-        )
-    if request.kv_policy.kind is KVPolicyKind.WINDOW and request.kv_policy.window < 1:
+    policy = request.kv_policy
+    if policy.kind is not KVPolicyKind.FULL and (policy.window < 1 or policy.num_sinks < 0):
         return BadRequestError("A KV window has at least one token.", param="kv_policy")
+    if policy.kind is KVPolicyKind.EVICT and request.beams is not None:
+        return BadRequestError("A search keeps all keys: 'evict' is not for it.", param="kv_policy")
     token_ids = [*prompt_token_ids(request), *request.prior_output_ids]
     num_prompt = len(token_ids) - len(request.prior_output_ids)
     if num_prompt == 0:
@@ -47,10 +47,19 @@ def finished_before(group: SequenceGroup) -> tuple[FinishReason, int | None] | N
 
 
 def open_group(
-    request: Request, ledger: KVLedger, *, order: int, now: float, aging: float, room: int
+    request: Request,
+    ledger: KVLedger,
+    config: SchedulerConfig,
+    *,
+    order: int,
+    now: float,
+    room: int,
 ) -> SequenceGroup:
     """The request's sequences, for `SequenceGroup`'s arguments."""
-    group = SequenceGroup(request, order=order, now=now, aging=aging, room=room)
+    group = SequenceGroup(request, order=order, now=now, aging=config.priority_aging, room=room)
+    if request.beams is None and request.kv_policy.kind is KVPolicyKind.FULL:
+        kind = KVPolicyKind(config.kv_policy)
+        group.policy = KVPolicy(kind, config.kv_policy_sinks, config.kv_policy_tokens)
     group.sequences = tuple(
         Sequence(group, index, ledger.chain(request.adapter, request.cache_salt))
         for index in range(request.num_sequences)

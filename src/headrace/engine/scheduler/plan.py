@@ -12,6 +12,7 @@ from headrace.core.step import (
     StepPlan,
 )
 from headrace.engine.memory.block_table import SequenceBlocks
+from headrace.engine.scheduler.eviction import observes, weighs
 from headrace.engine.scheduler.sequence import Sequence
 
 
@@ -46,6 +47,7 @@ class PlanBuilder:
     """Collects rows. A sequence's table changes travel with its next row, so none is lost."""
 
     __slots__ = (
+        "_block_size",
         "num_decode_rows",
         "num_prefill_tokens",
         "num_scored",
@@ -56,7 +58,8 @@ class PlanBuilder:
         "writes",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
         self.rows: list[PlanRow] = []
         self.planned: list[PlannedRow] = []
         self.starts: list[SequenceStart] = []
@@ -160,6 +163,10 @@ class PlanBuilder:
             first_output = known - sequence.group.num_prompt
             # What a beam's row gives is not yet a token: it is decided on with the other beams'.
             sequence.num_pending += sequence.group.beams is None
+        num_observed, reports_mass = 0, False
+        if sequence.group.is_evicting:
+            num_observed = observes(sequence, start, start + num_tokens)
+            reports_mass = weighs(sequence, start + num_tokens, self._block_size)
         self.rows.append(
             PlanRow(
                 slot,
@@ -170,6 +177,8 @@ class PlanBuilder:
                 num_draft,
                 first_output,
                 num_scored=num_scored,
+                num_observed=num_observed,
+                reports_mass=reports_mass,
             )
         )
         self.planned.append(

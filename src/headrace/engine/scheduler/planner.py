@@ -24,6 +24,7 @@ from headrace.engine.memory.matching import PrefixMatch
 from headrace.engine.scheduler.admission import admission_margin, create_admission
 from headrace.engine.scheduler.budget import StepCost, observe, prefill_cap, step_target
 from headrace.engine.scheduler.drafts import MAX_DRAFTS, DraftSource
+from headrace.engine.scheduler.eviction import first_observed, row_limit
 from headrace.engine.scheduler.plan import Flight, PlanBuilder, num_to_score
 from headrace.engine.scheduler.preemption import choose_victim
 from headrace.engine.scheduler.queue import WaitingQueue
@@ -75,7 +76,7 @@ class Planner:
 
     def plan(self, now: float) -> tuple[StepPlan, Flight] | None:
         """The next step, or None when nothing can run now."""
-        builder = PlanBuilder()
+        builder = PlanBuilder(self._ledger.block_size)
         self._is_short = False
         self._loads.expire(now)
         roster = self._roster
@@ -133,6 +134,8 @@ class Planner:
             start = sequence.num_planned
             if sequence.group.has_window:
                 self._apply_policy(sequence, blocks)
+            elif sequence.group.is_evicting and row_limit(sequence, self._ledger.block_size) == 0:
+                continue
             wanted = 1 if not drafts else 1 + len(drafts)
             granted = self._ledger.reserve(blocks, start, start + wanted)
             if granted == 0:
@@ -166,7 +169,7 @@ class Planner:
                 count = self._prefill_share(builder, sequence.num_remaining)
                 if count == 0:
                     return
-                count = self._scorable(builder, sequence, count)
+                count = self._allowed(builder, sequence, count)
                 if count:
                     self._prefill(builder, sequence, count)
 
@@ -174,6 +177,8 @@ class Planner:
         limit = min(MAX_DRAFTS, spare, sequence.group.max_total - sequence.num_known - 1)
         if self._draft_source is None or limit <= 0 or sequence.group.beams is not None:
             return None
+        if sequence.group.is_evicting:
+            return None  # a guess that is wrong would have been observed
         request_id = sequence.group.request.request_id
         drafts = self._draft_source.propose(request_id, sequence.index, sequence.tokens, limit)
         return list(drafts[:limit])
@@ -219,8 +224,12 @@ class Planner:
         cap = prefill_cap(self.cost, target, num_decode, config.max_num_batched_tokens)
         return max(0, min(num_remaining, left, cap - builder.num_prefill_tokens))
 
-    def _scorable(self, builder: PlanBuilder, sequence: Sequence, count: int) -> int:
-        """As many of the next `count` tokens as this step can report on; each needs a row of logits."""
+    def _allowed(self, builder: PlanBuilder, sequence: Sequence, count: int) -> int:
+        """As many of the next `count` tokens as its KV policy lets run now, and as this step can report on
+        where it must: each of those needs a row of logits.
+        """
+        if sequence.group.is_evicting:
+            count = min(count, row_limit(sequence, self._ledger.block_size))
         wanted = num_to_score(sequence, count)
         room = self._max_scored - builder.num_scored
         return count if wanted <= room else room
@@ -246,10 +255,10 @@ class Planner:
     def _apply_policy(self, sequence: Sequence, blocks: SequenceBlocks) -> None:
         """Sinks and window: drop whole blocks between them that the next position does not see.
 
-        Lossy by nature: which keys a position still sees depends on chunks and preemptions, so the
-        promise of equal tokens is for the policy `full` only.
+        Lossy by nature: which keys a position still sees depends on chunks and preemptions, so equal
+        tokens are not promised, as they are for the other policies.
         """
-        policy, size = sequence.group.request.kv_policy, self._ledger.block_size
+        policy, size = sequence.group.policy, self._ledger.block_size
         first = -(-policy.num_sinks // size)
         last = max(0, sequence.num_planned - policy.window + 1) // size
         if last > first:
@@ -288,7 +297,7 @@ class Planner:
         sequence.refused_at = -1
         self._roster.start(sequence, blocks, now)
         share = self._prefill_share(builder, sequence.num_remaining)
-        share = self._scorable(builder, sequence, share)
+        share = self._allowed(builder, sequence, share)
         if not self._prefill(builder, sequence, share):
             self._preempt(sequence, now)
             return _Verdict.NO_ROOM
@@ -304,6 +313,8 @@ class Planner:
         if sequence.group.is_scoring:
             # A position from the cache has no logits: what is still to be reported on is computed.
             tokens = tokens[: sequence.group.num_scored + 1]
+        if sequence.group.is_evicting:
+            tokens = tokens[: first_observed(sequence) + 1]
         match = self._ledger.match(sequence.chain, tokens)
         if match.is_pending:
             sequence.loads_seen = self._ledger.num_landed
@@ -340,6 +351,8 @@ class Planner:
             return self._fork_beam(sequence, margin)
         if not group.is_prompt_computed or len(sequence.tokens) > group.num_shared:
             return None
+        if group.is_evicting:
+            return None  # what a sibling saw is not known to this one
         source = group.fork_source()
         if source is None or source.blocks is None:
             return None

@@ -29,6 +29,7 @@ from headrace.engine.memory.loads import BlockLoads, TierIndex
 from headrace.engine.scheduler.beam_group import beam_refusal, go_on
 from headrace.engine.scheduler.deadlines import Deadlines
 from headrace.engine.scheduler.drafts import DraftSource
+from headrace.engine.scheduler.eviction import evict
 from headrace.engine.scheduler.gauges import measure
 from headrace.engine.scheduler.intake import finished_before, no_adapters, open_group, refusal
 from headrace.engine.scheduler.outcome import fault_of, judge
@@ -107,9 +108,9 @@ class Scheduler:
         group = open_group(
             request,
             self._ledger,
+            self.config,
             order=self._num_arrivals,
             now=now,
-            aging=self.config.priority_aging,
             room=self.max_tokens,
         )
         group.adapter_index = adapter_index
@@ -199,9 +200,10 @@ class Scheduler:
                 if planned.sequence.group.beams is not None:
                     events += self._settle_beam(planned, row, now)
                     continue
-                event = self._settle(planned, row, now)
-                if event is not None:
+                if (event := self._settle(planned, row, now)) is not None:
                     events.append(event)
+                if row.block_mass:
+                    evict(planned.sequence, row, self._ledger)
         # With several plans in flight a step begins when the one before it is done.
         seconds = now - max(flight.planned_at, self._committed_at)
         self._committed_at = now
@@ -248,7 +250,6 @@ class Scheduler:
             for group in list(self._roster.groups.values())
             for event in self._end_group(group, FinishReason.ERROR, error=InternalError(reason))
         ]
-        # The executor may not have seen the plans that told it of ended slots.
         self._roster.end_all_slots()
         self._ledger.clear_cache()
         return events

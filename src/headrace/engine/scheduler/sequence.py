@@ -194,7 +194,6 @@ class SequenceGroup:
         "adapter_index",
         "beams",
         "first_scheduled",
-        "has_window",
         "is_prompt_computed",
         "mask_ids",
         "max_scored",
@@ -203,6 +202,7 @@ class SequenceGroup:
         "num_prompt",
         "num_scored",
         "num_shared",
+        "policy",
         "prompt_ids",
         "queued_at",
         "rank",
@@ -240,8 +240,8 @@ class SequenceGroup:
         """Which adapter its rows run with; 0 is the base model."""
         self.row_params = params
         """What the executor does for its rows."""
-        self.has_window = request.kv_policy.kind is KVPolicyKind.WINDOW
-        """Its KV policy drops blocks."""
+        self.policy = request.kv_policy
+        """What it keeps of its past."""
         self.queued_at = now
         # Waiting lowers the number: priority - waited / aging = priority + queued / aging - now / aging.
         # The last term is the same for all, so the order of any two never changes and needs no clock.
@@ -253,6 +253,16 @@ class SequenceGroup:
         self.num_live = request.num_sequences
         self.beams: BeamGroup | None = None
         """The search that decides what its sequences say; None: each is an output."""
+
+    @property
+    def has_window(self) -> bool:
+        """Its KV policy drops blocks behind a window."""
+        return self.policy.kind is KVPolicyKind.WINDOW
+
+    @property
+    def is_evicting(self) -> bool:
+        """Its KV policy drops blocks that matter little."""
+        return self.policy.kind is KVPolicyKind.EVICT
 
     @property
     def is_scoring(self) -> bool:

@@ -164,6 +164,7 @@ class ReferenceStep:
         window: int,
         is_causal: bool,
         mass: Buffer | None,
+        adds_mass: bool,
     ) -> None:
         layout = self._kv_cache.layout
         parameters = attention.AttentionParameters(scale, soft_cap, window, is_causal)
@@ -183,7 +184,8 @@ class ReferenceStep:
                     view[:, block] += per_head[:, column]
         self.store(out, result.reshape(len(queries), -1))
         if mass is not None:
-            self.store(mass, on_blocks.astype(np.float32))
+            before = self.load(mass) if adds_mass else np.float32(0)
+            self.store(mass, before + on_blocks.astype(np.float32))
 
     def _heads(self, qkv: Buffer) -> Float32:
         values = self.load(qkv)

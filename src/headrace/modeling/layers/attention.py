@@ -41,6 +41,7 @@ class Attention:
         mixed = recording.scratch(
             "mixed", Rows.TOKENS, num_heads * spec.head_size, output.input_dtype
         )
+        mass = None if self.layer.window else recording.mass
         recorder.attention(
             qkv,
             mixed,
@@ -50,7 +51,10 @@ class Attention:
             soft_cap=spec.attention_soft_cap,
             window=self.layer.window,
             is_causal=spec.encoder is None,
+            mass=mass,
+            adds_mass=recording.has_mass,
         )
+        recording.has_mass = recording.has_mass or mass is not None
         return recording.collectives.gather_columns(
             recorder, mixed, spec.num_heads * spec.head_size
         )

@@ -17,6 +17,10 @@ class Recording:
     collectives: Collectives
     ropes: tuple[Buffer, ...] = ()
     """Tables of cosines and sines, by index into `ModelSpec.ropes`."""
+    mass: Buffer | None = None
+    """Where layers without a window add what attention falls on, by KV head and block; None: it is not told."""
+    has_mass: bool = False
+    """Some layer did."""
     _scratch: dict[tuple[str, Rows, int, DType], Buffer] = field(default_factory=dict)
 
     def scratch(self, name: str, rows: Rows, width: int, dtype: DType = DType.F32) -> Buffer:

@@ -34,8 +34,8 @@ def start(**fields):
     return SequenceStart(0, SamplingParams(), (), [1, 2], 2, 0, **fields)
 
 
-def row():
-    return PlanRow(0, 0, 2, [1, 2], OutputKind.SAMPLE)
+def row(**fields):
+    return PlanRow(0, 0, 2, [1, 2], OutputKind.SAMPLE, **fields)
 
 
 TEXT = PlanText([1, 2], PoolingParams(PoolKind.MEAN))
@@ -50,6 +50,7 @@ def test_a_plain_plan_runs(executor):
     ("plan", "sentence"),
     [
         (StepPlan(step_id=1, rows=(row(),), starts=(start(adapter_index=1),)), "adapter 1"),
+        (StepPlan(step_id=1, rows=(row(num_observed=1),), starts=(start(),)), "attention"),
         (StepPlan(step_id=1, rows=(), texts=(TEXT,)), "pools no texts"),
         (StepPlan(step_id=1, rows=(row(),), block_loads=(BlockTransfer(0, 1, b"k"),)), "tier"),
         (StepPlan(step_id=1, rows=(row(),), block_stores=(BlockTransfer(0, 1, b"k"),)), "tier"),

@@ -1,14 +1,18 @@
 """Requests: what ends them, n > 1, continuation, time-outs, refusals, numbers."""
 
+import msgspec
 import pytest
 from tests.support.engine_run import EngineRun, make_request
 
 from headrace.config.engine import SchedulerConfig
+from headrace.core.beams import BeamSearch
 from headrace.core.errors import InternalError
 from headrace.core.events import FinishReason
 from headrace.core.request import EmbeddingSegment, KVPolicy, KVPolicyKind, Request
 from headrace.core.sampling import SamplingParams
 from headrace.core.step import StepResult
+
+SEARCH = BeamSearch(width=1)
 
 
 def tokens(count, first=1):
@@ -70,7 +74,9 @@ def test_max_tokens_is_clamped_to_the_room_and_others_are_not_touched():
         ({"n": 0}, "n must"),
         ({"prompt": (EmbeddingSegment(b"d", 1, b""),)}, "text"),
         ({"adapter": "x"}, "adapter"),
-        ({"kv_policy": KVPolicy(KVPolicyKind.EVICT, 0, 4)}, "evict"),
+        ({"kv_policy": KVPolicy(KVPolicyKind.EVICT)}, "window"),
+        ({"kv_policy": KVPolicy(KVPolicyKind.EVICT, -1, 4)}, "window"),
+        ({"kv_policy": KVPolicy(KVPolicyKind.EVICT, 0, 4), "beams": SEARCH}, "search"),
         ({"kv_policy": KVPolicy(KVPolicyKind.WINDOW)}, "window"),
         ({"prior_output_ids": [-1]}, "range"),
         ({"prior_output_ids": [2**31]}, "range"),
@@ -264,6 +270,18 @@ def test_a_kv_window_gives_old_blocks_back_and_publishes_nothing_more():
     assert held <= 4  # one block of sinks, and three that a window of 8 can touch
     stored = [e for e in run.scheduler.take_kv_events() if hasattr(e, "token_ids")]
     assert sum(len(e.block_hashes) for e in stored) <= 3
+
+
+@pytest.mark.parametrize("kind", list(KVPolicyKind))
+def test_the_operators_kv_policy_is_for_requests_without_one(kind):
+    config = SchedulerConfig(kv_policy=kind.value, kv_policy_tokens=9, kv_policy_sinks=2)
+    run = EngineRun(config)
+    own = KVPolicy(KVPolicyKind.EVICT, 1, 5)
+    run.add(make_request("a", tokens(8)))
+    run.add(make_request("b", tokens(8), kv_policy=own))
+    run.scheduler.add(msgspec.structs.replace(make_request("c", tokens(8)), beams=SEARCH), 0.0)
+    policies = {name: group.policy for name, group in run.scheduler._roster.groups.items()}
+    assert policies == {"a": KVPolicy(kind, 2, 9), "b": own, "c": KVPolicy()}
 
 
 def test_stats_say_what_waits_and_what_runs():
