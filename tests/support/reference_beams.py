@@ -1,5 +1,7 @@
 """Beam search over the fake executor's model on plain lists: every continuation of every beam, no blocks."""
 
+from collections.abc import Sequence
+
 from tests.support.fake_executor import continuations
 
 from headrace.core.beams import EarlyStopping
