@@ -26,6 +26,8 @@ CONFIG = FlowConfig(
     total_bounds=QueueBounds(requests=8, tokens=800),
     cold_wait=5.0,
 )
+#: Without `mid`, whose requests become `high`.
+CONFIGS = (CONFIG, FlowConfig(classes=(CLASSES[0], CLASSES[2]), cold_wait=3.0))
 ACTIONS = st.one_of(
     st.tuples(
         st.just("arrive"),
@@ -39,6 +41,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("cancel_now"), st.integers(0, 50)),
     st.tuples(st.just("pass"), st.floats(0.0, 5.0)),
     st.tuples(st.just("places"), st.one_of(st.none(), st.integers(0, 3))),
+    st.tuples(st.just("configure"), st.integers(0, 1)),
     st.tuples(st.just("breathe")),
 )
 
@@ -89,6 +92,8 @@ class World:
             case ("pass", seconds):
                 self.clock.advance(seconds)
                 self.admission.tick()
+            case ("configure", index):
+                self.admission.configure(CONFIGS[index])
             case ("places", places):
                 self.places = places
                 self.admission.wake()

@@ -55,6 +55,9 @@ class Admission:
         self._clock = clock
         self._free = free
         self._lanes: dict[str, Lane] = {}
+        self._queued: dict[str, None] = {}
+        """Models that requests wait for; the one that got a turn last is at the end."""
+        self._is_going_on = False
         self._room = Room(config, self._lanes, draw)
         self._report = FlowReport(metrics or Metrics())
         self._futures: dict[Waiter, asyncio.Future[Slot]] = {}
@@ -84,7 +87,7 @@ class Admission:
             waiter = self._queue(ticket, lane, now)
         except HeadraceError as error:
             self._report.refused(ticket, _reason(error))
-            self._forget_cold(lane)
+            self._note_empty(ticket.lane, lane)
             raise
         future: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
         self._futures[waiter] = future
@@ -97,11 +100,26 @@ class Admission:
             self._left(waiter, future)
             raise
 
+    def configure(self, config: FlowConfig) -> None:
+        """Other classes and bounds, from now on. Everybody who waits keeps waiting; who runs does not notice."""
+        self._config = config
+        self._room.configure(config)
+        for name, lane in self._lanes.items():
+            self._lanes[name] = lane.renewed(config)
+        self._watch_all()
+
     def wake(self, lane: str | None = None) -> None:
         """There may be more room: a replica is ready, has lost a request, or takes more. None: for any model."""
-        for name in [lane] if lane is not None else list(self._lanes):
-            if name in self._lanes:
-                self._pump(name)
+        if lane is not None:
+            if lane in self._queued:
+                self._pump(lane)
+            return
+        for name in list(self._queued):
+            if self._pump(name) and not self._is_going_on:
+                # Models may share replicas: a place that was given must be taken before it is looked at for others.
+                self._is_going_on = True
+                asyncio.get_running_loop().call_soon(self._go_on)
+                return
 
     def tick(self) -> None:
         """Send away those that have waited too long, and look for room. A timer calls it while anyone waits."""
@@ -145,7 +163,7 @@ class Admission:
             lane.num_unplaced -= 1
         lane.charge(ticket, real - expected)
         self._report.served(ticket.tenant, real)
-        self._pump(ticket.lane)
+        self.wake()
 
     @property
     def waiting(self) -> Load:
@@ -193,11 +211,12 @@ class Admission:
         if lane.num_waiting or not self._has_place(ticket.lane, lane, now):
             for leaving in self._room.make(ticket, now):
                 self._evict(leaving, now)
-        kind = lane.classes[ticket.priority].kind
+        kind = lane.queue_of(ticket).kind
         due = now + (kind.ttft if kind.ttft is not None else kind.max_wait)
         self._number += 1
         waiter = Waiter(ticket, number=self._number, arrived=now, due=due)
         lane.push(waiter)
+        self._queued[ticket.lane] = None
         self._room.total.add(ticket)
         return waiter
 
@@ -207,28 +226,42 @@ class Admission:
             self._watch_all()
         return free is not None and free > lane.num_unplaced
 
-    def _pump(self, name: str) -> None:
-        """Give turns as long as there is room."""
+    def _go_on(self) -> None:
+        self._is_going_on = False
+        self.wake()
+
+    def _pump(self, name: str) -> bool:
+        """Give turns as long as there is room; whether any was given."""
         lane = self._lanes[name]
         now = self._clock.monotonic()
+        has_given = False
         while lane.num_waiting and self._has_place(name, lane, now):
             waiter = lane.pop()
             if waiter is None:
                 break
-            ticket = waiter.ticket
-            self._room.total.remove(ticket)
-            future = self._futures.pop(waiter)
-            if future.done():  # its caller was cancelled, and has not come to take it out
-                lane.charge(ticket, -lane.cost(ticket))
-                self._report.refused(ticket, "left")
-                continue
-            lane.num_running += 1
-            lane.num_unplaced += 1
-            lane.drain.note_start(now)
-            slot = Slot(self, ticket, now - waiter.arrived)
-            self._report.started(ticket, slot.waited)
-            future.set_result(slot)
-        self._forget_cold(lane)
+            has_given = self._give(lane, waiter, now) or has_given
+        self._note_empty(name, lane)
+        if has_given and name in self._queued:
+            del self._queued[name]
+            self._queued[name] = None
+        return has_given
+
+    def _give(self, lane: Lane, waiter: Waiter, now: float) -> bool:
+        """Its turn, unless its caller has left."""
+        ticket = waiter.ticket
+        self._room.total.remove(ticket)
+        future = self._futures.pop(waiter)
+        if future.done():  # its caller was cancelled, and has not come to take it out
+            lane.charge(ticket, -lane.cost(ticket))
+            self._report.refused(ticket, "left")
+            return False
+        lane.num_running += 1
+        lane.num_unplaced += 1
+        lane.drain.note_start(now)
+        slot = Slot(self, ticket, now - waiter.arrived)
+        self._report.started(ticket, slot.waited)
+        future.set_result(slot)
+        return True
 
     def _watch(self, waiter: Waiter, lane: Lane) -> None:
         heappush(self._limits, (lane.limit(waiter), waiter.number, waiter))
@@ -278,7 +311,7 @@ class Admission:
         self._futures.pop(waiter)
         self._lanes[name].remove(waiter)
         self._room.total.remove(waiter.ticket)
-        self._forget_cold(self._lanes[name])
+        self._note_empty(name, self._lanes[name])
 
     def _evict(self, waiter: Waiter, now: float) -> None:
         lane = self._lanes[waiter.ticket.lane]
@@ -295,16 +328,17 @@ class Admission:
                 f"The model has had no ready replica for {waited:.0f} s.",
                 retry_after=lane.cold_seconds or COLD_RETRY_AFTER,
             )
-        rank = lane.classes[waiter.ticket.priority].kind.rank
+        rank = lane.queue_of(waiter.ticket).kind.rank
         return QueueTimeoutError(
             f"The request waited for {waited:.0f} s without getting its turn.",
             retry_after=lane.drain.retry_after(lane.ahead_of(rank), now),
         )
 
-    def _forget_cold(self, lane: Lane) -> None:
-        """A cold start is timed from the first request that waits for it."""
+    def _note_empty(self, name: str, lane: Lane) -> None:
+        """Nobody waits there any more. A cold start is timed from the first request that waits for it."""
         if not lane.num_waiting:
             lane.cold_since = None
+            self._queued.pop(name, None)
 
 
 def _reason(error: HeadraceError) -> str:

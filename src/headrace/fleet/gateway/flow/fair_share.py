@@ -52,6 +52,14 @@ class FairShare:
         if tenant in self._waiting:
             self._push(tenant)
 
+    def adopt(self, other: "FairShare") -> None:
+        """Go on where another one is: the same counters, the same tenants waiting. Nobody may wait here yet."""
+        self._counters = dict(other._counters)
+        self._waiting = set(other._waiting)
+        self._heap = list(other._heap)
+        self._pushes = other._pushes
+        self._last = other._last
+
     def first(self) -> str | None:
         """The tenant whose turn it is; None when nobody waits."""
         while self._heap:

@@ -30,6 +30,23 @@ class Lane:
         self.cold_seconds: float | None = None
         """How long the last cold start took."""
 
+    def renewed(self, config: FlowConfig) -> "Lane":
+        """The same under another configuration: everybody keeps waiting, what was served still counts."""
+        new = Lane(config)
+        new.drain = self.drain
+        new.num_unplaced, new.num_running = self.num_unplaced, self.num_running
+        new.cold_since, new.cold_seconds = self.cold_since, self.cold_seconds
+        new.ready_since = self.ready_since
+        for name in self.classes.keys() & new.classes.keys():
+            new.classes[name].shares.adopt(self.classes[name].shares)
+        for waiter in sorted(self, key=lambda waiter: waiter.number):
+            new.push(waiter)
+        return new
+
+    def queue_of(self, ticket: Ticket) -> ClassQueue:
+        """Its class; the usual one for a class that a new configuration does not have."""
+        return self.classes.get(ticket.priority) or self.classes[self._config.usual_class]
+
     @property
     def num_waiting(self) -> int:
         """Requests of all classes."""
@@ -42,11 +59,11 @@ class Lane:
 
     def push(self, waiter: Waiter) -> None:
         """It waits from now on."""
-        self.classes[waiter.ticket.priority].push(waiter)
+        self.queue_of(waiter.ticket).push(waiter)
 
     def remove(self, waiter: Waiter) -> None:
         """It leaves without having started."""
-        self.classes[waiter.ticket.priority].remove(waiter)
+        self.queue_of(waiter.ticket).remove(waiter)
 
     def pop(self) -> Waiter | None:
         """The next one: of the highest class, unless a lower one is owed of its share. Charged to its tenant."""
@@ -81,7 +98,7 @@ class Lane:
 
     def charge(self, ticket: Ticket, tokens: float) -> None:
         """Its tenant was served more, or less than was charged before."""
-        self.classes[ticket.priority].shares.charge(ticket.tenant, tokens / ticket.weight)
+        self.queue_of(ticket).shares.charge(ticket.tenant, tokens / ticket.weight)
 
     def sheddable_below(self, rank: int) -> Iterator[ClassQueue]:
         """Classes that give way to one of this rank, lowest first."""
@@ -113,7 +130,7 @@ class Lane:
         own = float("inf") if ticket.max_wait is None else waiter.arrived + ticket.max_wait
         if self.cold_since is not None:
             return min(own, waiter.arrived + self._config.cold_wait)
-        kind = self.classes[ticket.priority].kind
+        kind = self.queue_of(ticket).kind
         return min(own, max(waiter.arrived, self.ready_since) + kind.max_wait)
 
     def __iter__(self) -> Iterator[Waiter]:

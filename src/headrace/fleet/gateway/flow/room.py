@@ -22,13 +22,17 @@ class Room:
         self.total = Load()
         """What waits in all."""
 
+    def configure(self, config: FlowConfig) -> None:
+        """Other bounds, from the next ticket on."""
+        self._config = config
+
     def make(self, ticket: Ticket, now: float) -> list[Waiter]:
         """Those that must leave so that `ticket` may wait; usually none.
 
         Raises QueueFullError or RequestShedError; then nobody leaves.
         """
         lane = self._lanes[ticket.lane]
-        queue = lane.classes[ticket.priority]
+        queue = lane.queue_of(ticket)
         retry_after = lane.drain.retry_after(lane.ahead_of(queue.kind.rank), now)
         if queue.kind.sheddable:
             probability = shed_probability(

@@ -11,7 +11,7 @@ def saturation(config: FlowConfig, lane: Lane, total: Load, ticket: Ticket, now:
     The fullest of: all queues, the ticket's own class, and for every class above it the wait that its next request
     can expect, as a share of its `ttft`.
     """
-    own = lane.classes[ticket.priority]
+    own = lane.queue_of(ticket)
     found = max(total.fullness(config.total_bounds), own.load.fullness(own.kind.bounds))
     for queue in lane.classes.values():
         kind = queue.kind

@@ -13,8 +13,9 @@ from headrace.core.errors import (
     UnavailableError,
 )
 from headrace.fleet.gateway.flow.admission import MAX_LANES, Admission
+from headrace.fleet.gateway.flow.lane import Lane
 from headrace.fleet.gateway.flow.slot import Slot
-from headrace.fleet.gateway.flow.values import Ticket
+from headrace.fleet.gateway.flow.values import Ticket, Waiter
 from headrace.observe import catalogue
 from headrace.observe.metrics import Metrics
 
@@ -360,3 +361,64 @@ async def test_names_of_models_that_come_and_go_are_not_kept() -> None:
             pass
     fleet.admission.write_gauges()
     assert len(list(fleet.metrics.values(catalogue.FLOW_RUNNING))) <= MAX_LANES
+
+
+async def test_models_that_share_replicas_take_turns_and_share_no_place() -> None:
+    fleet = Fleet()
+    held = await fleet.enter()
+    tasks = {}
+    for lane in ("m", "n", "m", "n"):
+        tasks.setdefault(lane, []).append(await fleet.queue(lane=lane))
+    order = []
+    for _ in range(4):
+        fleet.leave(held)
+        for _ in range(8):
+            await asyncio.sleep(0)
+        done = [(lane, task) for lane, all_of in tasks.items() for task in all_of if task.done()]
+        assert len(done) == 1
+        assert fleet.used == 1
+        ((lane, task),) = done
+        order.append(lane)
+        tasks[lane].remove(task)
+        held = task.result()
+    fleet.leave(held)
+    assert order == ["m", "n", "m", "n"]
+    fleet.assert_idle()
+
+
+async def test_another_configuration_keeps_everybody_in_the_queue() -> None:
+    fleet = Fleet(classes=TWO)
+    held = await fleet.enter(priority="high")
+    low = await fleet.queue(priority="low")
+    high = await fleet.queue(priority="high")
+    upside_down = (PriorityClass(name="low", rank=5), PriorityClass(name="new"))
+    fleet.admission.configure(FlowConfig(classes=upside_down))
+    new = await fleet.queue(priority="new")
+    fleet.leave(held)
+    for task in (low, high, new):
+        await asyncio.wait([task], timeout=1.0)
+        fleet.leave(task.result())
+    fleet.assert_idle()
+
+
+async def test_shorter_patience_counts_for_those_that_wait_already() -> None:
+    fleet = Fleet()
+    held = await fleet.enter()
+    task = await fleet.queue()
+    fleet.admission.configure(FlowConfig(classes=(PriorityClass(name="standard", max_wait=2.0),)))
+    fleet.clock.advance(2.0)
+    fleet.admission.tick()
+    with pytest.raises(QueueTimeoutError):
+        await task
+    fleet.leave(held)
+    fleet.assert_idle()
+
+
+def test_counters_of_tenants_outlive_a_change() -> None:
+    lane = Lane(FlowConfig(burst=0.0))
+    for number, tenant in enumerate("aab"):
+        ticket = Ticket(lane="m", tenant=tenant, priority="standard", prompt_tokens=100)
+        lane.push(Waiter(ticket, number=number, arrived=0.0, due=0.0))
+    assert lane.pop().ticket.tenant == "a"
+    renewed = lane.renewed(FlowConfig(burst=0.0))
+    assert renewed.pop().ticket.tenant == "b"
