@@ -3,9 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
-import msgspec
-
-from headrace.core.errors import BadRequestError, NotFoundError
+from headrace.api.decode import decode
+from headrace.core.errors import BadRequestError, ConfigError, NotFoundError
 from headrace.fleet.gateway.accounts.account import NewKey
 from headrace.fleet.gateway.accounts.usage import (
     UsageReader,
@@ -21,15 +20,9 @@ from headrace.fleet.gateway.accounts.usage import (
 def read_new_key(body: bytes) -> NewKey:
     """A body of `POST /admin/keys`. Raises BadRequestError that names the field."""
     try:
-        return msgspec.json.decode(body, type=NewKey)
-    except msgspec.ValidationError as error:
-        what, _, place = str(error).partition(" - at `$.")
-        field = place.rstrip("`") or None
-        raise BadRequestError(f"'{field}': {what}." if field else f"{what}.", param=field) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequestError(
-            f"The body is not valid JSON: {error}.", code="invalid_json"
-        ) from None
+        return decode(body, NewKey)
+    except ConfigError as error:
+        raise BadRequestError(str(error), param="limits") from None
 
 
 async def usage_sums(reader: UsageReader | None, query: Mapping[str, str]) -> list[UsageSum]:

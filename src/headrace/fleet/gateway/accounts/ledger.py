@@ -74,6 +74,18 @@ class Ledger:
 
     def record(self, row: UsageRow) -> None:
         """A request has ended. Where the disk does not keep up, rows are dropped and counted."""
+        self.count(row)
+        if self._journal is None:
+            return
+        if len(self._rows) >= self._config.max_buffered:
+            self._metrics.add(USAGE_DROPPED, ())
+            return
+        self._rows.append(row)
+
+    def count(self, row: UsageRow) -> None:
+        """In the metrics only: a request that came to no replica. A client that is turned away a thousand times a
+        second must not drive out rows of what was used.
+        """
         key = self._keys.label(row.key)
         self._metrics.add(ACCOUNT_REQUESTS, (row.model, key, str(row.status)))
         for kind, tokens in (
@@ -85,12 +97,6 @@ class Ledger:
                 self._metrics.add(ACCOUNT_TOKENS, (row.model, key, kind), tokens)
         if row.cost:
             self._metrics.add(ACCOUNT_COST, (row.model, key), amount(row.cost))
-        if self._journal is None:
-            return
-        if len(self._rows) >= self._config.max_buffered:
-            self._metrics.add(USAGE_DROPPED, ())
-            return
-        self._rows.append(row)
 
     def flush(self) -> None:
         """Hand over what was recorded, and let go of what is too old or too much. Does not wait.

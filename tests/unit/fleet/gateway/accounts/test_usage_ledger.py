@@ -241,7 +241,7 @@ def test_label_values_are_bounded() -> None:
     [
         (b'{"name": 1}', "name"),
         (b'{"name": "a", "limits": {"concurrency": 0}}', "limits.concurrency"),
-        (b'{"tenant": "a"}', None),
+        (b'{"tenant": "a"}', "name"),
         (b'{"name": "a", "secret": 1}', None),
         (b"{", None),
         (b"\xff", None),
