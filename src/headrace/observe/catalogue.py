@@ -221,6 +221,15 @@ GATEWAY_SHADOWS = Metric(
     "Copies of requests to another model, by outcome: answered, failed, left_out.",
     ("outcome",), server_wide=True,
 )  # fmt: skip
+TOOL_CALLS = Metric(
+    "headrace_gateway_tool_calls_total", Kind.COUNTER, "calls",
+    "Calls of tools by the gateway, by server or endpoint and outcome: ok or error.",
+    ("source", "outcome"), server_wide=True,
+)  # fmt: skip
+TOOL_TIME = Metric(
+    "headrace_gateway_tool_seconds", Kind.HISTOGRAM, "seconds",
+    "How long a tool took.", ("source",), buckets=LATENCY, server_wide=True,
+)  # fmt: skip
 # Gateway: flow control ------------------------------------------------------------------------
 FLOW_WAITING = Metric(
     "headrace_gateway_queue_requests", Kind.GAUGE, "requests",

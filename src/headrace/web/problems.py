@@ -63,6 +63,13 @@ class Answer(msgspec.Struct, frozen=True):
         return msgspec.json.encode(ProblemBody(error=self.problem))
 
 
+def status_for(error: Exception) -> int:
+    """The status alone."""
+    if isinstance(error, HttpError):
+        return error.status
+    return next((row for kind, row in _TABLE if isinstance(error, kind)), _UNKNOWN)[0]
+
+
 def answer_to(error: Exception) -> Answer:
     """What the client is told. Faults of ours are logged, and not explained."""
     if isinstance(error, HttpError):

@@ -12,6 +12,7 @@ from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.models import ModelsConfig
 from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.config.fleet.routing import RoutingConfig
+from headrace.config.fleet.tools import ToolsConfig
 from headrace.config.security import SecurityConfig
 from headrace.core.errors import ConfigError
 
@@ -39,6 +40,7 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """TLS, browsers and open metrics; keys of clients are under `accounts`."""
     cache: CacheConfig = CacheConfig()
     accounts: AccountsConfig = AccountsConfig()
+    tools: ToolsConfig = ToolsConfig()
 
     def __post_init__(self) -> None:
         """Raises ConfigError for keys in the wrong table."""

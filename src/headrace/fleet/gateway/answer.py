@@ -27,6 +27,8 @@ class Answer:
         """`Clock.monotonic` of its first byte."""
         self._owner: object = None
         self.begun = asyncio.Event()
+        self.status = 200
+        """Of what was sent."""
         self.headers: dict[str, str] = {}
         """Of the gateway itself, such as x-headrace-route; put in before it begins."""
 
@@ -50,6 +52,7 @@ class Answer:
     async def whole(self, status: int, headers: Mapping[bytes, bytes], body: bytes) -> None:
         """A replica's whole answer, passed on."""
         self._begin()
+        self.status = status
         passed = {
             name.decode(): headers[name].decode("latin-1")
             for name in PASSED_ON[1:]

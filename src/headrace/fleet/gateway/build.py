@@ -8,9 +8,7 @@ from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
 from headrace.fleet.backends.registry import backend_for
 from headrace.fleet.cache.build import open_cache
-from headrace.fleet.gateway.accounts.accounts import Accounts
-from headrace.fleet.gateway.accounts.directory import Directory
-from headrace.fleet.gateway.accounts.local_store import LocalStore
+from headrace.fleet.gateway.accounts.build import Books
 from headrace.fleet.gateway.dispatch import Dispatcher
 from headrace.fleet.gateway.flow.admission import Admission
 from headrace.fleet.gateway.models.canary import Canaries
@@ -19,6 +17,7 @@ from headrace.fleet.gateway.router import Router
 from headrace.fleet.gateway.routing.choose import choose
 from headrace.fleet.gateway.service import Service
 from headrace.fleet.gateway.shadow import Shadows
+from headrace.fleet.gateway.tools.toolbox import Toolbox
 from headrace.fleet.probe import probe
 from headrace.fleet.prober import Prober
 from headrace.fleet.registry import Registry
@@ -37,6 +36,8 @@ class Parts(NamedTuple):
     admission: Admission
     shadows: Shadows
     service: Service
+    books: Books
+    toolbox: Toolbox
 
 
 def build(config: FleetConfig, clock: Clock) -> Parts:
@@ -47,18 +48,20 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
     prober = Prober(registry, clock, probe)
     dispatcher = Dispatcher(router, prober, config.gateway, clock)
     admission = Admission(config.flow, clock, router.free_in_lane, metrics=metrics)
-    directory = Directory(config.accounts, config.flow, clock)
+    books = Books(config, clock, metrics)
+    toolbox = Toolbox(config.tools, metrics, clock)
     trade = Trade(
         config=config,
         registry=registry,
         dispatcher=dispatcher,
         admission=admission,
-        accounts=Accounts(directory, LocalStore(clock), clock),
+        accounts=books.accounts,
+        ledger=books.ledger,
         canaries=Canaries(config.models),
         clock=clock,
     )
     shadows = Shadows(dispatcher, metrics, clock)
-    service = Service(trade, open_cache(config.cache, clock, metrics), shadows)
+    service = Service(trade, open_cache(config.cache, clock, metrics), shadows, toolbox)
 
     def on_change() -> None:
         prober.sync()
@@ -66,7 +69,7 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
         admission.wake()
 
     registry.on_change = on_change
-    return Parts(metrics, registry, prober, router, admission, shadows, service)
+    return Parts(metrics, registry, prober, router, admission, shadows, service, books, toolbox)
 
 
 def make_replica(config: FleetConfig, spec: ReplicaSpec) -> Replica:

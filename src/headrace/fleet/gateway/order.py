@@ -3,7 +3,7 @@
 It may outlive its client: others may listen to its answer (`cache/serving.py`).
 """
 
-import asyncio
+import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from headrace.core.errors import (
 )
 from headrace.fleet.gateway.accounts.account import Account
 from headrace.fleet.gateway.accounts.accounts import Accounts
+from headrace.fleet.gateway.accounts.ledger import Ledger, UsageRow
 from headrace.fleet.gateway.accounts.meters import Estimate
 from headrace.fleet.gateway.accounts.money import cost, highest_cost
 from headrace.fleet.gateway.answer import Answer
@@ -34,9 +35,23 @@ from headrace.fleet.gateway.models.values import Route, Target
 from headrace.fleet.gateway.router import Wanted
 from headrace.fleet.registry import Registry
 from headrace.web.asgi import Send
+from headrace.web.problems import status_for
 
 #: Seconds that a request waits for a model without a ready replica where another model may answer.
 _SHORT_WAIT = 0.0
+
+log = logging.getLogger("headrace.fleet")
+
+
+class Bill(NamedTuple):
+    """What a request came to."""
+
+    replica: str = ""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    cost: int = 0
+    """Billionths."""
 
 
 class Trade(NamedTuple):
@@ -47,6 +62,7 @@ class Trade(NamedTuple):
     dispatcher: Dispatcher
     admission: Admission
     accounts: Accounts
+    ledger: Ledger
     canaries: Canaries
     clock: Clock
 
@@ -74,20 +90,24 @@ class Order:
         answer = Answer(send, self._trade.clock)
         if self._route.explanation:
             answer.headers["x-headrace-model"] = self._route.explanation
-        reservation = await self._trade.accounts.reserve(self._account, self._estimate())
-        with reservation:
-            is_error = True
-            try:
-                await self._through_targets(answer)
-                is_error = False
-            except asyncio.CancelledError:
-                is_error = False  # it was the client that left
-                raise
-            finally:
-                if answer.has_begun:
-                    tokens, nanos = self._total()
-                    reservation.settle(tokens=tokens, cost=nanos)
-                self._note_trials(answer, is_error=is_error)
+        status = 499
+        try:
+            reservation = await self._trade.accounts.reserve(self._account, self._estimate())
+            with reservation:
+                try:
+                    await self._through_targets(answer)
+                finally:
+                    if answer.has_begun:
+                        bill = self._bill()
+                        reservation.settle(
+                            tokens=bill.prompt_tokens + bill.output_tokens, cost=bill.cost
+                        )
+            status = answer.status
+        except Exception as error:
+            status = status_for(error)
+            raise
+        finally:
+            self._record(answer, status)
 
     # -- targets ----------------------------------------------------------------------------------
 
@@ -156,27 +176,46 @@ class Order:
             ),
         )
 
-    def _total(self) -> tuple[int, int]:
-        """Tokens and billionths, as far as they are known."""
+    def _bill(self) -> Bill:
+        """Tokens and money, as far as they are known."""
         dispatch = self._dispatch
         if dispatch is None or dispatch.replica is None:
-            return 0, 0
+            return Bill()
         usage, progress = dispatch.progress.usage, dispatch.progress
         prompt = usage.prompt_tokens if usage is not None else self._call.prompt_tokens
+        cached = usage.cached_tokens if usage is not None else 0
         output = usage.output_tokens if usage is not None else progress.num_tokens
-        nanos = cost(
-            dispatch.replica.spec.price,
-            prompt_tokens=prompt,
-            cached_tokens=usage.cached_tokens if usage is not None else 0,
-            output_tokens=output,
-        )
-        return prompt + output, nanos
+        price = dispatch.replica.spec.price
+        nanos = cost(price, prompt_tokens=prompt, cached_tokens=cached, output_tokens=output)
+        return Bill(dispatch.replica.id, prompt, cached, output, nanos)
 
-    def _note_trials(self, answer: Answer, *, is_error: bool) -> None:
-        now = self._trade.clock.monotonic()
-        seconds = None if answer.began_at is None else answer.began_at - self._call.arrival
-        for trial in self._route.trials:
-            self._trade.canaries.note(trial, Outcome(is_error=is_error, seconds=seconds), now)
+    def _record(self, answer: Answer, status: int) -> None:
+        """Tell the trials and the ledger how it ended."""
+        trade, call = self._trade, self._call
+        now = trade.clock.monotonic()
+        ttft = None if answer.began_at is None else answer.began_at - call.arrival
+        outcome = Outcome(is_error=status >= 500, seconds=ttft)
+        for trial in self._route.trials if status != 499 else ():
+            if why := trade.canaries.note(trial, outcome, now):
+                log.warning("The canary of %s is off: %s", trial.rule, why)
+        bill = self._bill()
+        trade.ledger.record(
+            UsageRow(
+                time=trade.clock.wall() - (now - call.arrival),
+                request_id=call.request_id,
+                key=self._account.key,
+                tenant=self._account.tenant,
+                model=str(self._route.targets[0]),
+                replica=bill.replica,
+                prompt_tokens=bill.prompt_tokens,
+                cached_tokens=bill.cached_tokens,
+                output_tokens=bill.output_tokens,
+                cost=bill.cost,
+                ttft=ttft,
+                latency=now - call.arrival,
+                status=status,
+            )
+        )
 
 
 def _cause_of(error: HeadraceError) -> Cause | None:

@@ -68,6 +68,9 @@ class Gateway:
     async def run(self, sock: socket.socket) -> int:
         """From the first connection to the last; the exit code."""
         self._handle_signals()
+        parts = self._parts
+        await parts.books.start()
+        parts.toolbox.start()
         await self._discover()
         watch = asyncio.create_task(self._watch(), name="discovery")
         log.info(
@@ -81,9 +84,11 @@ class Gateway:
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
-            await self._parts.shadows.close()
-            await self._parts.prober.close()
-            await self._parts.service.cache.close()
+            await parts.shadows.close()
+            await parts.toolbox.close()
+            await parts.prober.close()
+            await parts.service.cache.close()
+            await parts.books.close()
             self._parts.registry.close()
         return 0
 

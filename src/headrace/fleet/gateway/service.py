@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Coroutine, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -24,6 +24,10 @@ from headrace.fleet.gateway.models.values import Asked, Route, Target
 from headrace.fleet.gateway.order import Order, Trade
 from headrace.fleet.gateway.router import Router, Wanted
 from headrace.fleet.gateway.shadow import Shadows
+from headrace.fleet.gateway.tools.chat_loop import ChatLoop
+from headrace.fleet.gateway.tools.plan import read_plan
+from headrace.fleet.gateway.tools.responses_loop import ResponsesLoop
+from headrace.fleet.gateway.tools.toolbox import Toolbox
 from headrace.fleet.replica import Replica
 from headrace.web.asgi import Receive, Scope, Send
 from headrace.web.bodies import BodyBudget, read_body
@@ -31,6 +35,11 @@ from headrace.web.streaming import watch_disconnect
 
 #: Policies that ask what replicas have cached.
 BY_PREFIX = frozenset({RoutingPolicy.STICKY, RoutingPolicy.PREFIX_AWARE})
+#: Paths on which the gateway calls tools.
+LOOPS: Final[Mapping[str, type[ChatLoop | ResponsesLoop]]] = {
+    "/v1/chat/completions": ChatLoop,
+    "/v1/responses": ResponsesLoop,
+}
 #: Where an account is found in a scope.
 ACCOUNT = "headrace.account"
 
@@ -38,8 +47,11 @@ ACCOUNT = "headrace.account"
 class Service:
     """The gateway's way of a request."""
 
-    def __init__(self, trade: Trade, cache: ResponseCache, shadows: Shadows) -> None:
+    def __init__(
+        self, trade: Trade, cache: ResponseCache, shadows: Shadows, toolbox: Toolbox
+    ) -> None:
         self._trade = trade
+        self._toolbox = toolbox
         self.cache = cache
         self._shadows = shadows
         self._bodies = BodyBudget(trade.config.gateway.max_buffered_bytes)
@@ -122,6 +134,23 @@ class Service:
 
     async def serve(self, call: Call, account: Account, send: Send) -> None:
         """Answer one request, whoever makes it: a client, or a step of something larger. Raises HeadraceError."""
+        loop_of = LOOPS.get(call.endpoint.path)
+        if loop_of is not None:
+            name = self._named(call)
+            plan = await read_plan(self._toolbox, call.body.get("tools"), name, account.tenant)
+            if plan is not None:
+                account.check_model(name)
+
+                async def round_of(body: dict[str, Any], hear: Send) -> None:
+                    inner = self._inner(call.endpoint.path, body, call)
+                    await self._serve_once(inner, account, hear)
+
+                loop = loop_of(self._toolbox, plan, call.body, call.request_id, round_of)
+                await loop.run(send)
+                return
+        await self._serve_once(call, account, send)
+
+    async def _serve_once(self, call: Call, account: Account, send: Send) -> None:
         name = self._named(call)
         account.check_model(name)
         route = self._route(call, account, name)
@@ -137,25 +166,28 @@ class Service:
         await serve(self.cache, inquiry, send, order.make)
 
     async def ask(
-        self, path: str, body: Mapping[str, Any], account: Account, request_id: str
+        self, path: str, body: Mapping[str, Any], account: Account, outer: Call
     ) -> InnerAnswer:
-        """The whole answer to a request that a step makes for `account`. Raises HeadraceError, as for a client.
+        """The whole answer to a request that a step of `outer` makes. Raises HeadraceError, as for a client.
 
         It is paid for, queued, routed and cached like any other; cancelling the caller ends it.
         """
+        sink = Sink()
+        await self.serve(self._inner(path, body, outer), account, sink.send)
+        return sink.answer()
+
+    def _inner(self, path: str, body: Mapping[str, Any], outer: Call) -> Call:
+        """A request that is made for another one."""
         gateway = self._trade.config.gateway
-        call = read_call(
+        return read_call(
             ENDPOINTS[path],
             msgspec.json.encode(body),
-            {},
-            request_id=request_id,
+            outer.headers,
+            request_id=outer.request_id,
             arrival=self._trade.clock.monotonic(),
             chars_per_token=gateway.chars_per_token,
             default_max_tokens=gateway.default_max_tokens,
         )
-        sink = Sink()
-        await self.serve(call, account, sink.send)
-        return sink.answer()
 
     # -- what is asked ----------------------------------------------------------------------------
 

@@ -1,0 +1,146 @@
+"""One server of the Model Context Protocol, kept connected by a task of its own (the `mcp` package speaks it)."""
+
+import asyncio
+import logging
+import re
+from fnmatch import fnmatchcase
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final
+
+from headrace.config import env
+from headrace.config.fleet.tools import McpServer
+from headrace.core.errors import ConfigError
+from headrace.fleet.gateway.tools.values import Result, Tool, cut
+
+#: Seconds between two tries to connect: doubled up to the second number.
+_RETRY: Final = (0.5, 30.0)
+#: Seconds that the first request waits for a connection.
+_FIRST_WAIT: Final = 10.0
+MAX_TOOLS: Final = 256
+#: What models' formats allow in the name of a function.
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+log = logging.getLogger("headrace.fleet.tools")
+
+
+class McpSource:
+    """Its tools are listed when it is connected, and again when it says that they changed."""
+
+    def __init__(self, server: McpServer) -> None:
+        """Raises ConfigError without the package that speaks the protocol."""
+        if find_spec("mcp") is None:
+            raise ConfigError("Tool servers need the extra headrace[mcp].")
+        self._server = server
+        self._client: Any = None
+        self._tools: tuple[Tool, ...] = ()
+        self._looked = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._task = asyncio.create_task(self._keep(), name=f"tools {server.name}")
+
+    async def tools(self) -> tuple[Tool, ...]:
+        """None while it is not connected; the first call waits a little for that."""
+        if not self._looked.is_set():
+            try:
+                async with asyncio.timeout(_FIRST_WAIT):
+                    await self._looked.wait()
+            except TimeoutError:
+                return ()
+        return self._tools
+
+    async def call(self, tool: Tool, arguments: dict[str, Any]) -> Result:
+        """The text of what it gives."""
+        client = self._client
+        if client is None:
+            return Result(f"The tool server '{self._server.name}' cannot be reached.", True)
+        try:
+            async with asyncio.timeout(self._server.timeout):
+                found = await client.call_tool(tool.local_name, arguments)
+        except TimeoutError:
+            return Result(f"The tool took more than {self._server.timeout:g} s.", True)
+        except Exception as error:
+            log.warning("A call of %s failed: %s", tool.name, error)
+            log.debug("Where it failed", exc_info=True)
+            self._lost.set()
+            return Result(f"The tool failed: {error}", True)
+        return Result(
+            cut(_text(found), self._server.max_result), bool(getattr(found, "is_error", False))
+        )
+
+    async def close(self) -> None:
+        """Disconnect; a program that was started ends."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _keep(self) -> None:
+        """Connect, and again whenever the connection is lost."""
+        # It takes seconds to import, and requests are being answered meanwhile.
+        await asyncio.to_thread(import_module, "mcp")
+        pause = _RETRY[0]
+        while True:
+            try:
+                await self._connected()
+                pause = _RETRY[0]
+            except Exception as error:
+                log.warning("The tool server %s cannot be used: %s", self._server.name, error)
+                log.debug("Where it failed", exc_info=True)
+            finally:
+                self._client, self._tools = None, ()
+                self._looked.set()
+            await asyncio.sleep(pause)
+            pause = min(_RETRY[1], 2 * pause)
+
+    async def _connected(self) -> None:
+        from mcp import Client
+
+        async with Client(self._target(), read_timeout_seconds=self._server.timeout) as client:
+            listed = await client.list_tools()
+            self._tools = self._read(listed.tools)
+            self._client = client
+            self._lost.clear()
+            self._looked.set()
+            log.info("Tool server %s: %d tools", self._server.name, len(self._tools))
+            await self._lost.wait()
+
+    def _target(self) -> Any:
+        server = self._server
+        if server.url is None:
+            from mcp.client.stdio import StdioServerParameters
+
+            program, *arguments = server.command
+            passed = {name: text for name in ("PATH", "HOME") if (text := env.get(name))}
+            own = {name: str(value) for name, value in server.env.items()}
+            return StdioServerParameters(command=program, args=arguments, env={**passed, **own})
+        if not server.headers:
+            return server.url
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        headers = {name: str(value) for name, value in server.headers.items()}
+        client = httpx2.AsyncClient(headers=headers, timeout=server.timeout)
+        return streamable_http_client(server.url, http_client=client)
+
+    def _read(self, listed: Any) -> tuple[Tool, ...]:
+        found = []
+        for tool in listed[:MAX_TOOLS]:
+            if not any(fnmatchcase(tool.name, pattern) for pattern in self._server.allow):
+                continue
+            found.append(
+                Tool(
+                    name=_UNSAFE.sub("_", f"{self._server.name}__{tool.name}")[:64],
+                    description=tool.description or "",
+                    parameters=tool.input_schema or {"type": "object", "properties": {}},
+                    source=self._server.name,
+                    local_name=tool.name,
+                )
+            )
+        return tuple(found)
+
+
+def _text(found: Any) -> str:
+    """The texts of a result; of other parts their kind."""
+    parts = []
+    for part in getattr(found, "content", None) or ():
+        text = getattr(part, "text", None)
+        parts.append(text if isinstance(text, str) else f"[{getattr(part, 'type', 'data')}]")
+    return "\n".join(parts)
