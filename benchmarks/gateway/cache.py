@@ -26,8 +26,8 @@ def body(number: int) -> bytes:
     ).encode()
 
 
-def answer(number: int) -> bytes:
-    message = {"role": "assistant", "content": f"Answer {number}. " * 60}
+def answer(number: int, times: int) -> bytes:
+    message = {"role": "assistant", "content": f"Answer {number}. " * 60 * times}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     return json.dumps({"id": "x", "created": 1, "choices": [choice], "usage": {}}).encode()
 
@@ -54,15 +54,15 @@ async def main(entries: int) -> None:
     async def ignore(message: Message) -> None:
         return
 
-    async def ask(number: int) -> None:
+    async def ask(number: int, times: int = 1) -> None:
+        said = answer(number, times)
+
         async def make(send: Send) -> None:
-            await send_body(send, answer(number))
+            await send_body(send, said)
 
         inquiry = cache.ask(path=CHAT, body=body(number), tenant="t", model="m")
         await serve(cache, inquiry, ignore, make)
 
-    late: list[float] = []
-    watcher = asyncio.ensure_future(lateness(late))
     misses: list[float] = []
     for number in range(entries):
         started = time.perf_counter()
@@ -76,6 +76,11 @@ async def main(entries: int) -> None:
         started = time.perf_counter()
         await ask(number)
         hits.append(time.perf_counter() - started)
+    late: list[float] = []
+    watcher = asyncio.ensure_future(lateness(late))
+    for number in range(500):  # long answers, at a pace at which only one that blocks is late
+        await ask(entries + number // 2, times=40)
+        await asyncio.sleep(0.004)
     watcher.cancel()
     shown("miss, made at once", misses)
     shown("hit", hits)

@@ -344,6 +344,35 @@ CACHE_FLIGHTS = Metric(
 CACHE_FLIGHT_BYTES = Metric(
     "headrace_cache_flight_bytes", Kind.GAUGE, "bytes", "What is held of them.", server_wide=True,
 )  # fmt: skip
+SEMANTIC_LOOKUPS = Metric(
+    "headrace_semantic_cache_lookups_total", Kind.COUNTER, "requests",
+    "Questions that were looked for by meaning: hit, guarded (similar, and kept apart by a guard), none (nothing "
+    "similar), failed (no vector).",
+    ("result",), server_wide=True,
+)  # fmt: skip
+SEMANTIC_GUARDED = Metric(
+    "headrace_semantic_cache_guarded_total", Kind.COUNTER, "questions",
+    "Similar questions that were kept apart, by guard: numbers, units, quotes, names, symbols, negation, relations, "
+    "scope, opposites, order, words.",
+    ("guard",), server_wide=True,
+)  # fmt: skip
+SEMANTIC_SHADOW = Metric(
+    "headrace_semantic_cache_shadow_total", Kind.COUNTER, "questions",
+    "What shadow mode would have told, compared with the real answer: right or wrong.", ("verdict",),
+)  # fmt: skip
+SEMANTIC_SIMILARITY = Metric(
+    "headrace_semantic_cache_shadow_similarity", Kind.HISTOGRAM, "cosine",
+    "How similar those questions were, by verdict: where to put the threshold.", ("verdict",),
+    buckets=(0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 1.0),
+)  # fmt: skip
+SEMANTIC_TIME = Metric(
+    "headrace_semantic_cache_embedding_seconds", Kind.HISTOGRAM, "seconds",
+    "Time to get the vector of a question.", buckets=INTERVAL, server_wide=True,
+)  # fmt: skip
+SEMANTIC_ENTRIES = Metric(
+    "headrace_semantic_cache_entries", Kind.GAUGE, "questions", "Questions in the index.",
+    server_wide=True,
+)  # fmt: skip
 
 
 def catalogue() -> tuple[Metric, ...]:

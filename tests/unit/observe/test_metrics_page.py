@@ -101,6 +101,12 @@ def recorded():
     metrics.add(catalogue.CACHE_STORES, ("kept",))
     metrics.add(catalogue.CACHE_ERRORS, ())
     metrics.histogram(catalogue.CACHE_LOOKUP_TIME, ()).observe(0.001)
+    metrics.add(catalogue.SEMANTIC_LOOKUPS, ("hit",))
+    metrics.add(catalogue.SEMANTIC_GUARDED, ("order",))
+    metrics.add(catalogue.SEMANTIC_SHADOW, ("m", "right"))
+    metrics.histogram(catalogue.SEMANTIC_SIMILARITY, ("m", "right")).observe(0.97)
+    metrics.histogram(catalogue.SEMANTIC_TIME, ()).observe(0.001)
+    metrics.set(catalogue.SEMANTIC_ENTRIES, (), 1.0)
     for gauge in ("ENTRIES", "BYTES", "FLIGHTS", "FLIGHT_BYTES"):
         metrics.set(getattr(catalogue, f"CACHE_{gauge}"), (), 1.0)
     return metrics, engine, clock

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from headrace.config.fleet.cache import CacheMode
 from headrace.config.secret import Secret
 from headrace.core.errors import ConfigError
 
@@ -65,6 +66,8 @@ class KeyConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Class of its requests; default its tenant's."""
     models: tuple[str, ...] = ()
     """Models that it may use, with `*` for any text; none: all."""
+    cache: CacheMode = CacheMode.AUTO
+    """What its requests want of the response cache, unless they say: auto, use, bypass (final), refresh or only."""
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:

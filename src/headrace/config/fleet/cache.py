@@ -46,11 +46,14 @@ class SemanticConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Its model."""
     api_key: Secret | None = None
     """Sent to it as a bearer token."""
-    threshold: Annotated[float, Meta(ge=0.5, le=1.0)] = 0.97
+    threshold: Annotated[float, Meta(ge=0.5, le=1.0)] = 0.92
     """Cosine similarity from which on two questions may count as one."""
+    max_new_words: Annotated[int, Meta(ge=0, le=16)] = 0
+    """Words with a meaning of their own that either question may have and the other not. 0: only order of address,
+    fillers, contractions and plurals may differ. Measure in shadow mode before you raise it."""
     max_entries: Annotated[int, Meta(ge=1, le=100_000)] = 4096
     """Questions that are kept in the index; the least recently used go first."""
-    max_scan: Annotated[int, Meta(ge=1, le=4096)] = 512
+    max_scan: Annotated[int, Meta(ge=1, le=100_000)] = 4096
     """Questions of one conversation that are compared, newest first; a lookup never costs more."""
     max_question_chars: Annotated[int, Meta(ge=1)] = 2000
     """Longer questions are not looked up: a detail could hide in them."""

@@ -1,9 +1,11 @@
 """The cache that a configuration asks for."""
 
-from headrace.config.fleet.cache import CacheConfig
+from headrace.config.fleet.cache import CacheConfig, SemanticMode
 from headrace.core.clock import Clock
 from headrace.fleet.cache.front import ResponseCache
 from headrace.fleet.cache.redis_store import RedisStore
+from headrace.fleet.cache.semantic.cache import SemanticCache
+from headrace.fleet.cache.semantic.embeddings import HttpEmbedder
 from headrace.fleet.cache.sqlite_store import SqliteStore
 from headrace.fleet.cache.store import Store
 from headrace.observe.metrics import Metrics
@@ -11,7 +13,17 @@ from headrace.observe.metrics import Metrics
 
 def open_cache(config: CacheConfig, clock: Clock, metrics: Metrics) -> ResponseCache:
     """Ready to use, even where it is not enabled. Raises ConfigError for a file or address that cannot be used."""
-    return ResponseCache(config, _store(config, clock), clock, metrics)
+    semantic = config.semantic
+    is_semantic = config.enabled and semantic.mode is not SemanticMode.OFF
+    embedder = HttpEmbedder(semantic, clock) if is_semantic else None
+    cache = ResponseCache(config, _store(config, clock), clock, metrics)
+    if embedder is not None:
+        cache.attach(
+            SemanticCache(
+                semantic, embedder, cache.find, clock, metrics, namespace=config.namespace
+            )
+        )
+    return cache
 
 
 def _store(config: CacheConfig, clock: Clock) -> Store:

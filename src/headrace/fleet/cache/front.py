@@ -8,10 +8,10 @@ Nothing here makes a request fail: a store that is broken is a miss, and counted
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from headrace.config.fleet.cache import CacheConfig, CacheMode
@@ -21,6 +21,7 @@ from headrace.fleet.cache.answers import Answer, pack, unpack
 from headrace.fleet.cache.flights import Flights
 from headrace.fleet.cache.keys import Question, question
 from headrace.fleet.cache.recorder import Recorder
+from headrace.fleet.cache.semantic.cache import SemanticCache
 from headrace.fleet.cache.store import Store, StoreError
 from headrace.fleet.cache.telling import told_as_stream, told_whole
 from headrace.observe import catalogue as names
@@ -33,6 +34,7 @@ log = logging.getLogger("headrace.cache")
 
 REQUEST_HEADER: Final = "x-headrace-cache"
 RESPONSE_HEADER: Final = "x-headrace-cache"
+SIMILARITY_HEADER: Final = "x-headrace-cache-similarity"
 #: Answers that may wait to be kept; more are let go.
 _MAX_KEEPING: Final = 256
 #: Longer answers are read and written in a thread.
@@ -47,6 +49,8 @@ class Result(StrEnum):
     SHARED = "shared"
     """The answer to an identical request that was in flight."""
     BYPASS = "bypass"
+    SEMANTIC = "semantic"
+    """A hit by meaning; its header says hit."""
 
 
 class Inquiry(Struct, frozen=True, kw_only=True):
@@ -67,6 +71,7 @@ class Hit(Struct, frozen=True, kw_only=True):
     body: bytes
     """All events of a stream, its end included."""
     answer: Answer
+    result: Result = Result.HIT
 
 
 class ResponseCache:
@@ -78,9 +83,14 @@ class ResponseCache:
         self._clock = clock
         self._metrics = metrics
         self._keeping: set[asyncio.Task[None]] = set()
+        self._semantic: SemanticCache | None = None
         self.flights = Flights(
             max_bytes=config.max_flight_bytes, max_total_bytes=config.max_flights_bytes
         )
+
+    def attach(self, semantic: SemanticCache) -> None:
+        """Look for questions by meaning too. It finds its answers here, and is closed with this."""
+        self._semantic = semantic
 
     def ask(
         self,
@@ -118,6 +128,8 @@ class ResponseCache:
         if inquiry.may_look:
             started = self._clock.monotonic()
             hit = await self._find(inquiry.question)
+            if hit is None and self._semantic is not None and self._semantic.answers:
+                hit = await self._sought(self._semantic, inquiry.question)
             self._metrics.histogram(names.CACHE_LOOKUP_TIME, ()).observe(
                 self._clock.monotonic() - started
             )
@@ -131,17 +143,12 @@ class ResponseCache:
             return None
         return Recorder(inquiry.question, self._config.max_entry_bytes)
 
-    def keep_soon(
-        self,
-        inquiry: Inquiry,
-        recorder: Recorder,
-        then: Callable[[Answer], None] | None = None,
-    ) -> None:
-        """Keep what was heard, if it is good; nobody waits for it. `then` is told the answer."""
+    def keep_soon(self, inquiry: Inquiry, recorder: Recorder) -> None:
+        """Keep what was heard, if it is good; nobody waits for it."""
         if len(self._keeping) >= _MAX_KEEPING:
             self._metrics.add(names.CACHE_STORES, ("dropped",))
             return
-        task = asyncio.create_task(self._keep(inquiry.question, recorder, then))
+        task = asyncio.create_task(self._keep(inquiry.question, recorder))
         self._keeping.add(task)
         task.add_done_callback(self._keeping.discard)
 
@@ -201,6 +208,8 @@ class ResponseCache:
     async def close(self) -> None:
         """Keep what is about to be, then give the store back."""
         await self.settle()
+        if self._semantic is not None:
+            self._semantic.close()
         await self._store.close()
 
     async def _find(self, question: Question) -> Hit | None:
@@ -218,9 +227,15 @@ class ResponseCache:
 
         return told() if len(stored) <= _SHORT else await asyncio.to_thread(told)
 
-    async def _keep(
-        self, question: Question, recorder: Recorder, then: Callable[[Answer], None] | None
-    ) -> None:
+    async def _sought(self, semantic: SemanticCache, question: Question) -> Hit | None:
+        found = await semantic.seek(question)
+        hit = self.tell(question, found[0]) if found is not None else None
+        if found is None or hit is None:
+            return None
+        headers = {**hit.headers, SIMILARITY_HEADER: f"{found[1]:.4f}"}
+        return msgspec.structs.replace(hit, headers=headers, result=Result.SEMANTIC)
+
+    async def _keep(self, question: Question, recorder: Recorder) -> None:
         if recorder.is_too_large:
             self._metrics.add(names.CACHE_STORES, ("too_large",))
             return
@@ -241,8 +256,8 @@ class ResponseCache:
             self._failed(error)
             return
         self._metrics.add(names.CACHE_STORES, ("kept",))
-        if then is not None:
-            then(answer)
+        if self._semantic is not None:
+            await self._semantic.learn(question, answer)
 
     def _failed(self, error: StoreError) -> None:
         self._metrics.add(names.CACHE_ERRORS, ())

@@ -66,7 +66,7 @@ def question(
     options = value.get("stream_options")
     is_stream = value.get("stream") is True
     return Question(
-        key=_key(namespace, tenant, path, model, _normal(value)),
+        key=_key(namespace, tenant, path, model, normal(value)),
         path=path,
         tenant=tenant,
         model=model,
@@ -91,7 +91,8 @@ def _key(namespace: str, tenant: str, path: str, model: str, body: Mapping[str, 
     return digest(*words, msgspec.json.encode(body, order="deterministic"))
 
 
-def _normal(body: Mapping[str, Any]) -> dict[str, Any]:
+def normal(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that count, in one way of writing them."""
     return {
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in body.items()

@@ -10,13 +10,12 @@ from typing import Any, Final, TypeVar
 
 from headrace.core.clock import Clock
 from headrace.core.errors import ConfigError
+from headrace.fleet.cache.fuse import Fuse
 from headrace.fleet.cache.store import StoreError
 
 T = TypeVar("T")
 
 PREFIX: Final = b"headrace:answer:"
-_FAILURES: Final = 3
-_PAUSE: Final = 5.0
 _SCAN: Final = 500
 
 
@@ -26,9 +25,7 @@ class RedisStore:
     def __init__(self, client: Any, *, timeout: float, clock: Clock) -> None:
         self._client = client
         self._timeout = timeout
-        self._clock = clock
-        self._failures = 0
-        self._closed_until = 0.0
+        self._fuse = Fuse(clock)
 
     @classmethod
     def connect(cls, url: str, *, timeout: float, clock: Clock) -> "RedisStore":
@@ -78,7 +75,7 @@ class RedisStore:
         await self._client.aclose()
 
     async def _call(self, ask: Any) -> Any:
-        if self._clock.monotonic() < self._closed_until:
+        if self._fuse.is_blown:
             raise StoreError("Redis is left alone after failures.")
         try:
             async with asyncio.timeout(self._timeout):
@@ -87,9 +84,7 @@ class RedisStore:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001  redis' own, the system's, a time that ran out
-            self._failures += 1
-            if self._failures >= _FAILURES:
-                self._closed_until = self._clock.monotonic() + _PAUSE
+            self._fuse.failed()
             raise StoreError(f"Redis did not answer: {type(error).__name__}.") from None
-        self._failures = 0
+        self._fuse.held()
         return found

@@ -34,9 +34,9 @@ async def serve(cache: ResponseCache, inquiry: Inquiry | None, send: Send, make:
         return Outcome(Result.BYPASS)
     hit = await cache.lookup(inquiry)
     if hit is not None:
-        cache.count(inquiry, Result.HIT)
+        cache.count(inquiry, hit.result)
         await _tell(hit, inquiry.question.is_stream, send)
-        return Outcome(Result.HIT, hit.answer.usage)
+        return Outcome(hit.result, hit.answer.usage)
     if not inquiry.may_share:
         result = Result.MISS if inquiry.may_keep else Result.BYPASS
         cache.count(inquiry, result)

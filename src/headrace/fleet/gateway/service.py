@@ -277,6 +277,7 @@ class Service:
             tenant=account.tenant,
             model=model,
             header=call.headers.get(REQUEST_HEADER),
+            key_mode=account.cache,
         )
 
 

@@ -5,6 +5,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 from headrace.config.fleet.accounts import Limits
+from headrace.config.fleet.cache import CacheMode
 from headrace.core.errors import PermissionDeniedError
 
 ANONYMOUS = "anonymous"
@@ -20,6 +21,8 @@ class Account(Struct, frozen=True, kw_only=True):
     """Name of a class."""
     weight: float = 1.0
     models: tuple[str, ...] = ()
+    cache: CacheMode = CacheMode.AUTO
+    """What its requests want of the response cache."""
     key_limits: Limits = Limits()
     tenant_limits: Limits = Limits()
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from headrace.config.fleet.accounts import AccountsConfig, KeyConfig, Limits, TenantConfig
+from headrace.config.fleet.cache import CacheMode
 from headrace.config.fleet.flow import FlowConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, ConfigError
@@ -95,6 +96,7 @@ class Directory:
                 configured.priority,
                 configured.models,
                 configured.limits,
+                configured.cache,
             )
         stored = self._by_digest.get(digest)
         # A configured key of the same name has taken its place.
@@ -201,7 +203,13 @@ class Directory:
         return key.revoked is None and not is_late
 
     def _account(
-        self, name: str, tenant: str, priority: str, models: tuple[str, ...], limits: Limits
+        self,
+        name: str,
+        tenant: str,
+        priority: str,
+        models: tuple[str, ...],
+        limits: Limits,
+        cache: CacheMode = CacheMode.AUTO,
     ) -> Account:
         known = self._tenants.get(tenant, TenantConfig(name=tenant))
         return Account(
@@ -210,6 +218,7 @@ class Directory:
             priority=self._priority(priority, tenant),
             weight=known.weight,
             models=models,
+            cache=cache,
             key_limits=limits,
             tenant_limits=known.limits,
         )

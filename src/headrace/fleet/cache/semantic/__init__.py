@@ -1,0 +1,1 @@
+"""Questions that mean the same, found by vectors, and kept apart by guards: similarity is not sameness."""
