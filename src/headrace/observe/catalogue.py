@@ -230,6 +230,25 @@ TOOL_TIME = Metric(
     "headrace_gateway_tool_seconds", Kind.HISTOGRAM, "seconds",
     "How long a tool took.", ("source",), buckets=LATENCY, server_wide=True,
 )  # fmt: skip
+# Gateway: routing ------------------------------------------------------------------------------
+PREFIX_BLOCKS = Metric(
+    "headrace_gateway_prefix_blocks", Kind.GAUGE, "blocks",
+    "Blocks of prompts that the prefix indices hold, of all replicas.", server_wide=True,
+)  # fmt: skip
+PREFIX_EVENTS_TRUSTED = Metric(
+    "headrace_gateway_kv_events_trusted", Kind.GAUGE, "replicas",
+    "1: the replica's KV events told what it was sent, and routing goes by them; 0: not shown yet, or they did not.",
+    ("replica",), server_wide=True,
+)  # fmt: skip
+PREFIX_EVENTS_LOST = Metric(
+    "headrace_gateway_kv_events_lost_total", Kind.COUNTER, "messages",
+    "Messages with KV events that were lost and could not be had again; each makes the index forget the replica.",
+    ("replica",), server_wide=True,
+)  # fmt: skip
+PREFIX_EVENTS_MALFORMED = Metric(
+    "headrace_gateway_kv_events_malformed_total", Kind.COUNTER, "messages",
+    "Messages at a replica's endpoint for KV events that are none.", ("replica",), server_wide=True,
+)  # fmt: skip
 # Gateway: flow control ------------------------------------------------------------------------
 FLOW_WAITING = Metric(
     "headrace_gateway_queue_requests", Kind.GAUGE, "requests",
