@@ -63,7 +63,7 @@ class Tier(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Fallback(Selection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is tried when the model cannot answer."""
 
-    on: tuple[Cause, ...] = (Cause.UNAVAILABLE, Cause.OVERLOADED, Cause.TIMEOUT, Cause.ERROR)
+    when: tuple[Cause, ...] = (Cause.UNAVAILABLE, Cause.OVERLOADED, Cause.TIMEOUT, Cause.ERROR)
     """Why: unavailable, overloaded, timeout, error, context, refused."""
 
 

@@ -94,7 +94,7 @@ def resolve(config: ModelsConfig, off: Mapping[str, str], asked: Asked) -> Route
         for fallback in rule.fallbacks:
             target = _followed(config, off, asked, fallback, targets[0].model)
             if not any(_same(target, other) for other in targets):
-                targets.append(structs.replace(target, on=fallback.on))
+                targets.append(structs.replace(target, when=fallback.when))
     return Route(
         targets=tuple(targets[:_MAX_TARGETS]),
         trials=tuple(walk.trials),

@@ -27,7 +27,7 @@ class Target(Struct, frozen=True, kw_only=True):
     model: str
     version: str = ""
     labels: Mapping[str, str] = {}
-    on: tuple[Cause, ...] = ()
+    when: tuple[Cause, ...] = ()
     """Of a fallback: the causes that lead to it."""
 
     def selects(self, version: str, labels: Mapping[str, str]) -> bool:
@@ -62,6 +62,6 @@ class Route(Struct, frozen=True, kw_only=True):
     def fallback(self, cause: Cause, tried: int) -> int | None:
         """The next target for a failure of this cause, when the first `tried` have failed; None: there is none."""
         for place in range(tried, len(self.targets)):
-            if cause in self.targets[place].on:
+            if cause in self.targets[place].when:
                 return place
         return None

@@ -163,10 +163,10 @@ class TestTiers:
 
 class TestFallbacks:
     RULES = config(
-        {"name": "chat", "target": "llama", "fallbacks": [{"model": "gpt", "on": ["error"]}]},
+        {"name": "chat", "target": "llama", "fallbacks": [{"model": "gpt", "when": ["error"]}]},
         {
             "name": "llama",
-            "fallbacks": [{"version": "old"}, {"model": "long", "on": ["context", "error"]}],
+            "fallbacks": [{"version": "old"}, {"model": "long", "when": ["context", "error"]}],
         },
         {"name": "long", "target": "llama-long"},
     )
@@ -188,7 +188,7 @@ class TestFallbacks:
         assert found.fallback(Cause.ERROR, 3) == 3
         assert found.fallback(Cause.ERROR, 4) is None
         assert found.fallback(Cause.REFUSED, 1) is None
-        assert found.targets[0].on == ()
+        assert found.targets[0].when == ()
 
     def test_a_fallback_to_itself_is_none(self) -> None:
         rules = config({"name": "*", "fallbacks": [{"model": "big"}]})
