@@ -48,6 +48,10 @@ def loaded_by(module: str) -> set[str]:
         ("headrace.engine.build", (*SLOW, *WEB)),
         ("headrace.completion.respond", (*SLOW, *WEB, "numpy")),
         ("headrace.bench.session", (*SLOW, *WEB, "numpy")),
+        ("headrace.fleet.gateway.routing.choose", (*SLOW, *WEB, "numpy", "zmq", "asyncio")),
+        ("headrace.fleet.gateway.models.resolve", (*SLOW, *WEB, "numpy", "zmq", "asyncio")),
+        ("headrace.fleet.gateway.prefix.index", (*SLOW, *WEB, "numpy", "zmq", "asyncio")),
+        ("headrace.fleet.gateway.prefix.knowledge", (*SLOW, *WEB, "numpy")),
     ],
 )
 def test_importing_loads_only_what_is_needed(module: str, forbidden: tuple[str, ...]) -> None:

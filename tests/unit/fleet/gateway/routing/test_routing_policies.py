@@ -11,7 +11,7 @@ from headrace.fleet.gateway.routing.values import Candidate, Decision, Query
 
 
 def query(**fields: object) -> Query:
-    return Query(**({"prompt_tokens": 1000, "output_tokens": 100, "draw": 0.5} | fields))
+    return Query(**({"prompt_tokens": 1000, "output_tokens": 100, "draw": 0.51} | fields))
 
 
 def pick(policy: str, asked: Query, *candidates: Candidate, **settings: object) -> Decision:
@@ -121,6 +121,15 @@ def test_latency_finds_out_about_the_unknown() -> None:
 def test_latency_survives_impossible_averages(broken: float) -> None:
     candidates = three(ttft=(broken, 0.2, 0.3), tpot=(0.01, broken, 0.01))
     assert pick("latency", query(), *candidates).replica_id in "abc"
+
+
+def test_latency_looks_again_at_one_that_was_slow() -> None:
+    candidates = three(ttft=(0.1, 0.1, 30.0))
+    draw = Random(0).random
+    decisions = [pick("latency", query(draw=draw()), *candidates) for _ in range(3000)]
+    taken = Counter(decision.replica_id for decision in decisions)
+    assert 3 <= taken["c"] <= 40
+    assert all("by load for once" in d.reason for d in decisions if d.replica_id == "c")
 
 
 def test_a_session_stays() -> None:
