@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from headrace.observe.catalogue import Kind, Metric
+from headrace.observe.metric import Kind, Metric
 
 LabelValues = tuple[str, ...]
 

@@ -5,7 +5,8 @@ Written here rather than with a client library: the values are ours already, and
 
 from collections.abc import Iterable, Iterator
 
-from headrace.observe.catalogue import REQUESTS_FINISHED, Kind, Metric, catalogue
+from headrace.observe.catalogue import REQUESTS_FINISHED, catalogue
+from headrace.observe.metric import Kind, Metric
 from headrace.observe.metrics import LabelValues, Metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

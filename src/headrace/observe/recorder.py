@@ -7,6 +7,7 @@ from headrace.core.events import FinishReason, RequestTimes, TokenEvent
 from headrace.core.model_info import ModelInfo
 from headrace.core.stats import EngineStats, LoadReport, ReplicaRole, ReplicaState, StepStats
 from headrace.observe import catalogue as names
+from headrace.observe.metric import Metric
 from headrace.observe.metrics import Histogram, Metrics
 from headrace.observe.rates import Rate
 
@@ -143,7 +144,7 @@ class RequestRecorder:
         self._labels = (model,)
         self._clock = clock
 
-        def histogram(metric: names.Metric) -> Histogram:
+        def histogram(metric: Metric) -> Histogram:
             return metrics.histogram(metric, self._labels)
 
         self.ttft = histogram(names.TTFT)

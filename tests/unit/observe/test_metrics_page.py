@@ -13,6 +13,7 @@ from headrace.core.events import FinishReason, RequestTimes, TokenEvent
 from headrace.core.model_info import ModelInfo
 from headrace.core.stats import EngineStats, ReplicaRole, ReplicaState, StepStats
 from headrace.observe import catalogue
+from headrace.observe.metric import Kind
 from headrace.observe.metrics import Metrics
 from headrace.observe.prometheus import expose
 from headrace.observe.rates import Rate
@@ -117,7 +118,7 @@ def record_gateway(metrics):
     for metric in catalogue.catalogue():
         if metric.name.startswith("headrace_gateway_"):
             labels = metric.labels if metric.server_wide else ("model", *metric.labels)
-            if metric.kind is catalogue.Kind.HISTOGRAM:
+            if metric.kind is Kind.HISTOGRAM:
                 metrics.histogram(metric, labels).observe(1.0)
             else:
                 metrics.set(metric, labels, 1.0)
