@@ -49,6 +49,8 @@ class FakeOptions(Struct, frozen=True):
     """Seconds for which the oldest request waits on purpose, as for a batch that is not full."""
     start: float = 0.0
     """Seconds that the start takes."""
+    gate: str = ""
+    """A file without which the start does not end."""
     max_num_seqs: int = 8
     text: str = ""
     """Say this over and over, a UTF-8 byte a token, instead of letters."""
@@ -370,6 +372,8 @@ def build_engine(
     options = convert(given, FakeOptions, strict=False)
     report("build")
     time.sleep(options.start)
+    while options.gate and not Path(options.gate).exists():
+        time.sleep(0.01)
     if options.fail_start:
         raise ModelLoadError(options.fail_start)
     engine = FakeEngine(options, clock, record_kv_events=record_kv_events)

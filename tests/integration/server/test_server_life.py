@@ -211,13 +211,15 @@ def test_a_port_that_is_taken_names_its_holder(tmp_path, server):
 def test_loading_is_told_and_requests_wait_elsewhere(tmp_path):
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
-    with FakeServer(tmp_path, wait=False, port=port, engine={"start": 1.0}) as server:
+    gate = tmp_path / "gate"
+    with FakeServer(tmp_path, wait=False, port=port, engine={"gate": str(gate)}) as server:
         until(lambda: _status(f"{url}/livez") == 200)
         assert _status(f"{url}/readyz") == 503
         assert httpx.post(f"{url}/v1/completions", json=ENDLESS).status_code == 503
         assert httpx.get(f"{url}/load").json()["state"] == "loading"
         assert httpx.get(f"{url}/v1/models").json()["data"] == []
         assert httpx.get(f"{url}/metrics").status_code == 200
+        gate.touch()
         server.wait_ready()
         assert _status(f"{url}/readyz") == 200
 
