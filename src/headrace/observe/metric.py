@@ -12,7 +12,8 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True)
+# Compared by identity: each is declared once, and looked up for every request.
+@dataclass(frozen=True, slots=True, eq=False)
 class Metric:
     """One family. Names are in base units; counters end in `_total`."""
 

@@ -108,8 +108,3 @@ class ToolsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         names = [server.name for server in self.servers] + [tool.name for tool in self.http]
         if len(set(names)) < len(names):
             raise ConfigError("Two tools or tool servers have the same name.")
-
-    @property
-    def is_empty(self) -> bool:
-        """There is nothing to call."""
-        return not (self.servers or self.http)

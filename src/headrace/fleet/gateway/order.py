@@ -149,13 +149,14 @@ class Order:
             max_wait=_SHORT_WAIT if has_fallback else None,
             weight=self._account.weight,
         )
-        async with trade.admission.enter(ticket) as slot:
-            try:
-                await self._dispatch.run(slot.placed)
-            finally:
-                if (usage := self._dispatch.progress.usage) is not None:
-                    prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
-                    slot.used(prompt_tokens=prompt, output_tokens=usage.output_tokens)
+        slot = await trade.admission.acquire(ticket)
+        try:
+            await self._dispatch.run(slot.placed)
+        finally:
+            if (usage := self._dispatch.progress.usage) is not None:
+                prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
+                slot.used(prompt_tokens=prompt, output_tokens=usage.output_tokens)
+            slot.close()
 
     # -- the account ------------------------------------------------------------------------------
 

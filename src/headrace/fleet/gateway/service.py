@@ -110,23 +110,26 @@ class Service:
     async def _while_connected(
         self, scope: Scope, receive: Receive, work: Coroutine[None, None, None]
     ) -> None:
-        task = asyncio.ensure_future(work)
-        is_gone = False
+        task = asyncio.current_task()
+        assert task is not None
+        is_gone = is_over = False
 
         def leave() -> None:
             nonlocal is_gone
-            is_gone = True
-            task.cancel()
+            if not is_over:
+                is_gone = True
+                task.cancel()
 
         watcher = asyncio.ensure_future(watch_disconnect(receive, leave))
         try:
-            await task
+            await work
         except asyncio.CancelledError:
             if not is_gone:
-                task.cancel()
                 raise
+            task.uncancel()
             scope["headrace.status"] = 499
         finally:
+            is_over = True
             watcher.cancel()
 
     async def _served(self, scope: Scope, send: Send, account: Account, raw: bytes) -> None:
@@ -135,7 +138,7 @@ class Service:
     async def serve(self, call: Call, account: Account, send: Send) -> None:
         """Answer one request, whoever makes it: a client, or a step of something larger. Raises HeadraceError."""
         loop_of = LOOPS.get(call.endpoint.path)
-        if loop_of is not None:
+        if loop_of is not None and self._toolbox.may_have(call.body.get("tools")):
             name = self._named(call)
             plan = await read_plan(self._toolbox, call.body.get("tools"), name, account.tenant)
             if plan is not None:

@@ -87,6 +87,8 @@ def resolve(config: ModelsConfig, off: Mapping[str, str], asked: Asked) -> Route
 
     `off`: names of rules whose canary is switched off, each with the reason (`Canaries.off`). Depends on its arguments only.
     """
+    if not config.rules:
+        return Route(targets=(Target(model=asked.model),))
     walk = _Walk(config, off, asked)
     targets = [walk.follow(asked.model)]
     # The last rule is the nearest to the model: its fallbacks know best.

@@ -37,6 +37,8 @@ class Target(Struct, frozen=True, kw_only=True):
         )
 
     def __str__(self) -> str:
+        if not self.version and not self.labels:
+            return self.model
         labels = ",".join(f"{name}={value}" for name, value in sorted(self.labels.items()))
         return "@".join(part for part in (self.model, self.version, labels) if part)
 

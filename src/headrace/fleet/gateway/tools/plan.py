@@ -6,11 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from headrace.core.errors import BadRequestError
-from headrace.fleet.gateway.tools.toolbox import Toolbox
+from headrace.fleet.gateway.tools.toolbox import ASKING, MCP, Toolbox
 from headrace.fleet.gateway.tools.values import Tool
-
-#: Kinds of entries in `tools` that name tools of the gateway: OpenAI's word for servers, and ours for endpoints.
-MCP, GATEWAY = "mcp", "gateway"
 
 
 class ToolPlan(Struct, frozen=True, kw_only=True):
@@ -32,18 +29,14 @@ async def read_plan(toolbox: Toolbox, tools: object, model: str, tenant: str) ->
     entries = (
         [entry for entry in tools if isinstance(entry, dict)] if isinstance(tools, list) else []
     )
-    asked = [entry for entry in entries if entry.get("type") in (MCP, GATEWAY)]
-    if toolbox.config.is_empty and not asked:
-        return None
-    if not asked and not toolbox.config.offers:
-        return None
+    asked = [entry for entry in entries if entry.get("type") in ASKING]
     usable = await toolbox.all(tenant)
     own = {tool.name: tool for tool in toolbox.offered(model, usable)}
     for entry in asked:
         own |= {tool.name: tool for tool in _asked(toolbox, entry, usable)}
     if not own and not asked:
         return None
-    others = tuple(entry for entry in entries if entry.get("type") not in (MCP, GATEWAY))
+    others = tuple(entry for entry in entries if entry.get("type") not in ASKING)
     taken = {_name(entry) for entry in others}
     return ToolPlan(
         own={name: tool for name, tool in own.items() if name not in taken}, others=others

@@ -16,6 +16,10 @@ from headrace.fleet.gateway.tools.values import Result, Source, Tool
 from headrace.observe import catalogue
 from headrace.observe.metrics import Metrics
 
+#: Kinds of entries in `tools` that name tools of the gateway: OpenAI's word for servers, and ours for endpoints.
+MCP, GATEWAY = "mcp", "gateway"
+ASKING = (MCP, GATEWAY)
+
 log = logging.getLogger("headrace.fleet.tools")
 
 
@@ -38,6 +42,13 @@ class Toolbox:
     async def close(self) -> None:
         """Let go of all."""
         await asyncio.gather(*(source.close() for source in self._sources.values()))
+
+    def may_have(self, tools: object) -> bool:
+        """A request with this field may have something to call; most have not, and that is cheap to say."""
+        return bool(self.config.offers) or (
+            isinstance(tools, list)
+            and any(isinstance(tool, dict) and tool.get("type") in ASKING for tool in tools)
+        )
 
     def knows(self, source: str) -> bool:
         """There is a server or endpoint of this name."""
