@@ -1,5 +1,9 @@
 """Hears an answer while it is sent, without looking at it: a list of chunks, up to a bound."""
 
+from typing import Any
+
+from msgspec.structs import replace
+
 from headrace.fleet.cache.answers import Answer, read_answer
 from headrace.fleet.cache.keys import Question
 
@@ -13,6 +17,8 @@ class Recorder:
         self._chunks: list[bytes] = []
         self._size = 0
         self.is_too_large = False
+        self.usage: dict[str, Any] | None = None
+        """OpenAI's usage object, if it was told beside the answer."""
 
     def feed(self, chunk: bytes) -> None:
         """Keep the bytes; all are let go once they are too many."""
@@ -31,4 +37,7 @@ class Recorder:
             return None
         question = self._question
         body = b"".join(self._chunks)
-        return read_answer(question.path, body, is_stream=question.is_stream, now=now)
+        answer = read_answer(question.path, body, is_stream=question.is_stream, now=now)
+        if answer is None or answer.usage is not None or self.usage is None:
+            return answer
+        return replace(answer, usage=self.usage)

@@ -9,7 +9,7 @@ ends (settling a budget, say) belongs into it.
 """
 
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -17,6 +17,13 @@ from headrace.fleet.cache.flights import Make
 from headrace.fleet.cache.front import RESPONSE_HEADER, Hit, Inquiry, ResponseCache, Result
 from headrace.fleet.cache.recorder import Recorder
 from headrace.web.asgi import Message, Send, start_message
+
+#: Names the model that answered in place of the one that was asked: such an answer is not kept under that one's name.
+FALLBACK_HEADER: Final = "x-headrace-fallback"
+
+
+#: Key of an ASGI body message, its last: OpenAI's usage object of a stream, where the events do not tell it.
+USAGE: Final = "headrace.usage"
 
 
 class Outcome(Struct, frozen=True):
@@ -88,10 +95,12 @@ class _Ear:
     async def send(self, message: Message) -> None:
         """ASGI."""
         if message["type"] == "http.response.start":
-            self.is_good = message["status"] == 200
+            names = {name for name, _ in message.get("headers", ())}
+            self.is_good = message["status"] == 200 and FALLBACK_HEADER.encode() not in names
         elif self.is_good:
             self._recorder.feed(message.get("body", b""))
             self.is_complete = not message.get("more_body", False)
+            self._recorder.usage = message.get(USAGE)
         await self._send(message)
 
 

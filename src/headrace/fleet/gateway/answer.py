@@ -7,6 +7,8 @@ import msgspec
 
 from headrace.core.clock import Clock
 from headrace.fleet.backends import values as wire
+from headrace.fleet.cache.serving import USAGE
+from headrace.fleet.gateway.progress import Usage
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 from headrace.web.asgi import Send, start_message
 from headrace.web.problems import answer_to
@@ -75,9 +77,12 @@ class Answer:
             await self._send(start_message(200, CONTENT_TYPE, _STREAM, self.headers))
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
 
-    async def end(self) -> None:
-        """A stream is complete."""
-        await self._send({"type": "http.response.body", "body": b""})
+    async def end(self, usage: Usage | None = None) -> None:
+        """A stream is complete. What it cost goes to whoever hears it, whether the client wanted to know or not."""
+        message: dict[str, object] = {"type": "http.response.body", "body": b""}
+        if usage is not None:
+            message[USAGE] = usage.as_openai()
+        await self._send(message)
 
     def _begin(self) -> None:
         self.begun.set()

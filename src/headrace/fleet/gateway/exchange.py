@@ -150,7 +150,7 @@ class Exchange:
             await answer.write(events)
         relay.check_end()
         watch.end(relay)
-        await answer.end()
+        await answer.end(relay.progress.usage)
 
 
 def route_of(choice: Choice) -> str:

@@ -18,6 +18,7 @@ from headrace.core.errors import (
     OverloadedError,
     UnavailableError,
 )
+from headrace.fleet.cache.serving import FALLBACK_HEADER
 from headrace.fleet.gateway.accounts.account import Account
 from headrace.fleet.gateway.accounts.accounts import Accounts
 from headrace.fleet.gateway.accounts.ledger import Ledger, UsageRow
@@ -130,6 +131,7 @@ class Order:
                 if following is None or answer.has_begun:
                     raise
             place = following
+            answer.headers[FALLBACK_HEADER] = str(self._route.targets[place])
 
     async def _at(self, target: Target, answer: Answer, *, has_fallback: bool) -> None:
         trade, call = self._trade, self._call

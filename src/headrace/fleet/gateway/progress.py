@@ -15,6 +15,15 @@ class Usage(Struct, frozen=True):
     cached_tokens: int = 0
     output_tokens: int = 0
 
+    def as_openai(self) -> dict[str, Any]:
+        """The usage object of chats and completions."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.output_tokens,
+            "total_tokens": self.prompt_tokens + self.output_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+        }
+
 
 class _Whole(Struct):
     usage: dict[str, Any] | None = None
