@@ -18,13 +18,13 @@ class Circuit(StrEnum):
 
 
 class Breaker:
-    """One replica's. Each time that it opens again at once it stays open twice as long, up to `MAX_FACTOR` times."""
+    """One replica's. Each time that its trial fails it stays open twice as long, up to `MAX_FACTOR` times as long."""
 
     MAX_FACTOR = 10
 
     def __init__(self, max_failures: int, open_seconds: float) -> None:
-        self._max_failures = max_failures
-        self._open_seconds = open_seconds
+        self.max_failures = max_failures
+        self.open_seconds = open_seconds
         self._num_failures = 0
         self._factor = 1
         self._open_until = 0.0
@@ -42,7 +42,7 @@ class Breaker:
     def note_sent(self, now: float) -> None:
         """A request is sent. If the circuit was half open, it is the trial, and no other goes for a while."""
         if self.state(now) is Circuit.HALF_OPEN:
-            self._trial_until = now + self._open_seconds
+            self._trial_until = now + self.open_seconds
 
     def note_success(self) -> None:
         """A request succeeded: the circuit is closed."""
@@ -55,13 +55,14 @@ class Breaker:
         """A request failed through the replica's fault."""
         self._num_failures += 1
         if self._is_open:
+            if now < self._open_until:
+                return  # sent before it opened, or because there was no other replica: nothing new
             self._factor = min(self.MAX_FACTOR, self._factor * 2)
-        elif self._num_failures < self._max_failures:
+        elif self._num_failures < self.max_failures:
             return
         self._is_open = True
         self._trial_until = 0.0
-        # Never an earlier end than before: several failures of one moment do not shorten it.
-        self._open_until = max(self._open_until, now + self._open_seconds * self._factor)
+        self._open_until = now + self.open_seconds * self._factor
 
     def note_alive(self) -> None:
         """A probe after a failed one succeeded: the replica is a new one, and is tried at once."""

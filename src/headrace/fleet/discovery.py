@@ -3,8 +3,9 @@
 A list, and never a stream of changes: what a watch has missed would be missed for ever.
 """
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -40,21 +41,50 @@ class FileDiscovery:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._look: tuple[int, int, int] | None = None
-        self._specs: tuple[ReplicaSpec, ...] | None = None
+        self._complaint = ""
 
     async def list(self) -> Sequence[ReplicaSpec] | None:
-        """What the file says, or last said."""
+        """What the file says; None where it says the same as before, or cannot be read."""
         try:
             found = self._file.stat()
             look = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if look != self._look:
-                self._look = look
-                self._specs = read_replicas(self._file)
+            if look == self._look:
+                return None
+            # In a thread: a long file takes a while, and streams run on.
+            specs = await asyncio.to_thread(read_replicas, self._file)
         except OSError as error:
             self._complain(f"The file {self._file} cannot be read: {error.strerror}.")
+            return None
         except ConfigError as error:
             self._complain(str(error))
-        return self._specs
+            return None
+        self._look, self._complaint = look, ""
+        return specs
 
     def _complain(self, words: str) -> None:
-        log.error("%s The replicas of before stay.", words)
+        """Once, not at each look."""
+        if words != self._complaint:
+            self._complaint = words
+            log.error("%s The replicas of before stay.", words)
+
+
+class Sources:
+    """Several sources as one; of each, what it told last counts."""
+
+    def __init__(self, sources: Mapping[str, Discovery]) -> None:
+        """By a name that stays the same through reloads of the configuration."""
+        self._sources = dict(sources)
+        self._known: dict[str, tuple[ReplicaSpec, ...]] = {}
+
+    def replace(self, sources: Mapping[str, Discovery]) -> None:
+        """These from now on. Those whose name stays tell what they told until they tell something new."""
+        self._sources = dict(sources)
+        self._known = {name: specs for name, specs in self._known.items() if name in sources}
+
+    async def list(self) -> Sequence[ReplicaSpec]:
+        """All replicas of all sources that have told any."""
+        for name, source in tuple(self._sources.items()):
+            specs = await source.list()
+            if specs is not None and self._sources.get(name) is source:
+                self._known[name] = tuple(specs)
+        return [spec for name in self._sources for spec in self._known.get(name, ())]

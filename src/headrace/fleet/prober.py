@@ -63,6 +63,12 @@ class Prober:
         if (event := self._wake.get(replica)) is not None:
             event.set()
 
+    def note_unreachable(self, replica: Replica, reason: str) -> None:
+        """A request found nobody there: it gets nothing more until a look, which comes at once, finds somebody."""
+        if replica in self._streaks:
+            self._note_bad(replica, reason, is_certain=True)
+            self.look_now(replica)
+
     async def close(self) -> None:
         """Stop looking."""
         tasks = list(self._tasks.values())

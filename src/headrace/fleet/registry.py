@@ -4,13 +4,16 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from statistics import median
 
+from headrace.config.fleet.gateway import TimeoutConfig
 from headrace.config.fleet.health import HealthConfig
-from headrace.config.fleet.replicas import ReplicaSpec
+from headrace.config.fleet.replicas import ReplicaSpec, check_names
 from headrace.core.clock import Clock
-from headrace.core.errors import ConfigError
 from headrace.fleet.replica import Replica, Standing
 
 log = logging.getLogger("headrace.fleet")
+
+#: Fields that make a spec another server, or another way to speak to it.
+_OF_ITS_SERVER = ("url", "dialect", "api", "region", "api_key", "peer_token")
 
 
 class Registry:
@@ -36,6 +39,12 @@ class Registry:
     def __len__(self) -> int:
         return len(self._replicas)
 
+    def apply(self, health: HealthConfig, timeouts: TimeoutConfig) -> None:
+        """The configuration was read again."""
+        self.health = health
+        for replica in self._replicas.values():
+            replica.apply(health, timeouts)
+
     def get(self, replica_id: str) -> Replica | None:
         """The replica of this name."""
         return self._replicas.get(replica_id)
@@ -45,21 +54,18 @@ class Registry:
     def reconcile(self, specs: Iterable[ReplicaSpec]) -> None:
         """Make it so that exactly these are there, and those that an operator added.
 
-        Raises ConfigError, and changes nothing, if two have one name.
+        Raises ConfigError, and changes nothing, if two have one name, or one cannot be made.
         """
         listed = tuple(specs)
-        wanted: dict[str, ReplicaSpec] = {}
-        for spec in listed:
-            if spec.name in wanted:
-                raise ConfigError(f"Two replicas are called '{spec.name}'; give one an id.")
-            wanted[spec.name] = spec
-        self._listed = listed
-        self._apply({**wanted, **self._by_operator})
+        check_names(listed)
+        self._apply(listed, self._by_operator)
 
     def add(self, spec: ReplicaSpec) -> None:
-        """An operator's own replica, or a changed one of the same name."""
-        self._by_operator[spec.name] = spec
-        self._apply({**{s.name: s for s in self._listed}, **self._by_operator})
+        """An operator's own replica, or a changed one of the same name.
+
+        Raises ConfigError, and changes nothing, for one that cannot be made.
+        """
+        self._apply(self._listed, {**self._by_operator, spec.name: spec})
 
     def set_draining(self, replica: Replica, is_draining: bool) -> None:
         """It gets nothing new, or takes part again."""
@@ -67,16 +73,19 @@ class Registry:
         self.on_change()
 
     def remove(self, replica_id: str) -> bool:
-        """Drain and forget a replica that an operator added; one that is listed is only drained.
+        """Drain and forget a replica that an operator added, so that the listed one of that name counts again, if there
+        is one; a listed one is only drained.
 
         False if there is none of this name.
         """
         replica = self._replicas.get(replica_id)
         if replica is None:
             return False
-        replica.is_draining = True
-        if self._by_operator.pop(replica_id, None) is not None:
-            self._apply({**{s.name: s for s in self._listed}, **self._by_operator})
+        if replica_id in self._by_operator:
+            others = {name: s for name, s in self._by_operator.items() if name != replica_id}
+            self._apply(self._listed, others)
+        else:
+            self.set_draining(replica, True)
         return True
 
     def forget_idle(self) -> None:
@@ -91,20 +100,27 @@ class Registry:
         for replica in [*self._replicas.values(), *self._leaving]:
             replica.pool.close()
 
-    def _apply(self, wanted: dict[str, ReplicaSpec]) -> None:
-        for replica_id in [i for i in self._replicas if i not in wanted]:
+    def _apply(self, listed: tuple[ReplicaSpec, ...], by_operator: dict[str, ReplicaSpec]) -> None:
+        wanted = {**{spec.name: spec for spec in listed}, **by_operator}
+        # All new ones are made before anything changes: making one may fail.
+        made = {
+            replica_id: self._make(spec)
+            for replica_id, spec in wanted.items()
+            if (old := self._replicas.get(replica_id)) is None or _is_another(old.spec, spec)
+        }
+        self._listed, self._by_operator = listed, by_operator
+        gone = [i for i in self._replicas if i not in wanted or i in made]
+        changed = [r for r in self._replicas.values() if r.id not in gone]
+        changed = [replica for replica in changed if replica.spec != wanted[replica.id]]
+        for replica_id in gone:
             self._leave(replica_id)
-        for replica_id, spec in wanted.items():
-            replica = self._replicas.get(replica_id)
-            if replica is not None and _is_another(replica.spec, spec):
-                self._leave(replica_id)
-                replica = None
-            if replica is None:
-                self._replicas[replica_id] = self._make(spec)
-                log.info("Replica %s at %s", replica_id, spec.url)
-            else:
-                replica.spec = spec
-        self.on_change()
+        for replica in changed:
+            replica.spec = wanted[replica.id]
+        for replica_id, replica in made.items():
+            log.info("Replica %s at %s", replica_id, replica.spec.url)
+        self._replicas.update(made)
+        if gone or changed or made:
+            self.on_change()
 
     def _leave(self, replica_id: str) -> None:
         replica = self._replicas.pop(replica_id)
@@ -159,9 +175,4 @@ class Registry:
 
 def _is_another(old: ReplicaSpec, new: ReplicaSpec) -> bool:
     """The name now means another server."""
-    return (old.url, old.dialect, old.api_key, old.peer_token) != (
-        new.url,
-        new.dialect,
-        new.api_key,
-        new.peer_token,
-    )
+    return any(getattr(old, name) != getattr(new, name) for name in _OF_ITS_SERVER)

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from headrace.config.fleet.gateway import TimeoutConfig
 from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.core.stats import ReplicaState
@@ -99,6 +100,12 @@ class Replica:
         if self.breaker.state(now) is Circuit.OPEN:
             return Standing.EJECTED
         return Standing.READY
+
+    def apply(self, health: HealthConfig, timeouts: TimeoutConfig) -> None:
+        """The configuration was read again: this is what counts from the next request on."""
+        self.breaker.max_failures = health.breaker_failures
+        self.breaker.open_seconds = health.breaker_open
+        self.pool.timeouts = timeouts
 
     def lease(self, *, prefill_tokens: int, decode_tokens: int) -> Lease:
         """Count a request in, before it is sent."""

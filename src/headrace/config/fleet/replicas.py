@@ -1,5 +1,7 @@
 """Replicas: one server each, wherever it runs."""
 
+import re
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -9,6 +11,9 @@ from msgspec import Meta, Struct
 from headrace.config.secret import Secret
 from headrace.core.errors import ConfigError
 from headrace.core.stats import ReplicaRole
+
+_PRINTABLE = re.compile(r"[!-~]*")
+_HEADER = re.compile(r"[!-~]([ -~]*[!-~])?")
 
 
 class Dialect(StrEnum):
@@ -111,8 +116,29 @@ class ReplicaSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise ConfigError(f"'{self.url}' is no URL.") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"The replica's url must be http:// or https://, not '{self.url}'.")
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise ConfigError(
+                f"The replica's url '{parts.scheme}://{parts.hostname}…' may hold a host, a port and a path only; "
+                "a key goes into api_key."
+            )
+        if not _PRINTABLE.fullmatch(parts.path):
+            raise ConfigError(f"The path of '{self.url}' must be ASCII without blanks.")
+        if not _PRINTABLE.fullmatch(self.id):
+            raise ConfigError(f"The replica's id '{self.id}' must be ASCII without blanks.")
+        for name, key in (("api_key", self.api_key), ("peer_token", self.peer_token)):
+            if key is not None and not _HEADER.fullmatch(key):
+                raise ConfigError(f"The {name} of {self.url} cannot stand in a header.")
 
     @property
     def name(self) -> str:
         """`id`, or host:port."""
         return self.id or urlsplit(self.url).netloc.rpartition("@")[2]
+
+
+def check_names(specs: Iterable[ReplicaSpec]) -> None:
+    """Raises ConfigError if two have one name."""
+    seen: set[str] = set()
+    for spec in specs:
+        if spec.name in seen:
+            raise ConfigError(f"Two replicas are called '{spec.name}'; give one an id.")
+        seen.add(spec.name)

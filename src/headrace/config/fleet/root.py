@@ -10,7 +10,7 @@ from headrace.config.fleet.flow import FlowConfig
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.models import ModelsConfig
-from headrace.config.fleet.replicas import ReplicaSpec
+from headrace.config.fleet.replicas import ReplicaSpec, check_names
 from headrace.config.fleet.routing import RoutingConfig
 from headrace.config.fleet.tools import ToolsConfig
 from headrace.config.security import SecurityConfig
@@ -43,6 +43,7 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tools: ToolsConfig = ToolsConfig()
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for keys in the wrong table."""
+        """Raises ConfigError for keys in the wrong table, and if two replicas have one name."""
+        check_names(self.replicas)
         if self.security.api_keys is not None or self.security.api_key_file is not None:
             raise ConfigError("Keys of a gateway's clients stand under accounts.keys.")

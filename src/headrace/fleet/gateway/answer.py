@@ -31,6 +31,7 @@ class Answer:
         self.begun = asyncio.Event()
         self.status = 200
         """Of what was sent."""
+        self._is_stream = False
         self.headers: dict[str, str] = {}
         """Of the gateway itself, such as x-headrace-route; put in before it begins."""
 
@@ -74,6 +75,7 @@ class Answer:
         """Events of a stream."""
         if not self.has_begun:
             self._begin()
+            self._is_stream = True
             await self._send(start_message(200, CONTENT_TYPE, _STREAM, self.headers))
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
 
@@ -90,6 +92,8 @@ class Answer:
 
     async def break_off(self, error: Exception, *, is_openai: bool) -> None:
         """A stream ends with an error: said in an event, since the status has gone out."""
+        if not self._is_stream:
+            return  # a whole answer has gone out at once; only its reader is slow
         problem = msgspec.json.encode({"error": answer_to(error).problem})
         await self.write(event(problem) + (DONE if is_openai else b""))
         await self.end()

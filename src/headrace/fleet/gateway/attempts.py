@@ -24,7 +24,7 @@ class RetryBudget:
     """Retries of all requests together: a share of the requests, so that a failing fleet is not hit harder."""
 
     def __init__(self, share: float) -> None:
-        self._share = share
+        self.share = share
         self._requests: deque[float] = deque()
         self._retries: deque[float] = deque()
 
@@ -36,7 +36,7 @@ class RetryBudget:
     def take(self, now: float) -> bool:
         """Whether one more retry may be made; if so it is counted."""
         self._forget(now)
-        if len(self._retries) >= ALWAYS + self._share * len(self._requests):
+        if len(self._retries) >= ALWAYS + self.share * len(self._requests):
             return False
         self._retries.append(now)
         return True

@@ -1,6 +1,5 @@
 """The gateway's composition root: the one module that knows every part of it."""
 
-from functools import partial
 from typing import NamedTuple
 
 from headrace.config.fleet.replicas import ReplicaSpec
@@ -43,7 +42,11 @@ class Parts(NamedTuple):
 def build(config: FleetConfig, clock: Clock) -> Parts:
     """Call it on the event loop that it will run on. Raises ConfigError."""
     metrics = Metrics()
-    registry = Registry(config.health, clock, partial(make_replica, config))
+
+    def make(spec: ReplicaSpec) -> Replica:
+        return make_replica(router.config, spec)
+
+    registry = Registry(config.health, clock, make)
     router = Router(registry, config, clock, choose)
     prober = Prober(registry, clock, probe)
     dispatcher = Dispatcher(router, prober, config.gateway, clock)

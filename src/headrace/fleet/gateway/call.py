@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from headrace.api.depth import check_depth
 from headrace.core.errors import BadRequestError
-from headrace.fleet.gateway.endpoints import Endpoint, Kind
+from headrace.fleet.gateway.endpoints import Endpoint
 
 MAX_DEPTH = 100
 _PEERS_ONLY = ("prior_output_ids",)
@@ -38,7 +38,12 @@ class Call(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def is_stream(self) -> bool:
         """The answer is wanted as events."""
-        return self.body.get("stream") is True
+        return self.endpoint.makes_text and self.body.get("stream") is True
+
+    @property
+    def bound(self) -> int:
+        """Tokens that one choice may have; 0: the client set no bound."""
+        return next(filter(None, (_count(self.body.get(name)) for name in _BOUNDS)), 0)
 
     @property
     def wants_usage(self) -> bool:
@@ -50,7 +55,11 @@ class Call(Struct, frozen=True, kw_only=True, eq=False):
     def is_single(self) -> bool:
         """It has one prompt and one choice, so that one sequence of tokens is the whole answer."""
         prompt = self.body.get("prompt")
-        many = isinstance(prompt, list) and not all(isinstance(item, int) for item in prompt)
+        many = (
+            isinstance(prompt, list)
+            and len(prompt) > 1
+            and not all(isinstance(item, int) for item in prompt)
+        )
         return not many and all(
             self.body.get(name) in (None, 1, False) for name in ("n", "best_of", "use_beam_search")
         )
@@ -85,7 +94,8 @@ def read_call(
         model = ""
     if not isinstance(model, str):
         raise BadRequestError("'model': expected a string.", param="model")
-    makes_text = endpoint.kind in (Kind.CHAT, Kind.COMPLETION, Kind.EVENTS)
+    if not isinstance(body.get("stream") or False, bool):
+        raise BadRequestError("'stream': expected true or false.", param="stream")
     return Call(
         endpoint=endpoint,
         request_id=request_id,
@@ -95,7 +105,7 @@ def read_call(
         headers=headers,
         model=model,
         prompt_tokens=_prompt_tokens(raw, body, chars_per_token),
-        output_tokens=_output_tokens(body, default_max_tokens) if makes_text else 0,
+        output_tokens=_output_tokens(body, default_max_tokens) if endpoint.makes_text else 0,
     )
 
 

@@ -16,6 +16,7 @@ from headrace.fleet.backends import values as wire
 from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.attempts import Attempts, RetryBudget
 from headrace.fleet.gateway.call import Call, patched
+from headrace.fleet.gateway.endpoints import Kind
 from headrace.fleet.gateway.exchange import Exchange, RefusedError
 from headrace.fleet.gateway.hedging import hedged
 from headrace.fleet.gateway.progress import Progress
@@ -41,6 +42,11 @@ class Dispatcher:
         self.config = config
         self.clock = clock
         self.budget = RetryBudget(config.retries.budget)
+
+    def apply(self, config: GatewayConfig) -> None:
+        """From the next request on."""
+        self.config = config
+        self.budget.share = config.retries.budget
 
     def dispatch(self, call: Call, wanted: Wanted, answer: Answer) -> "Dispatch":
         """One request, ready to run."""
@@ -88,12 +94,21 @@ class Dispatch:
                 await self._try_hedged(choice)
                 return
             except UpstreamError as failure:
-                if self.progress.has_finished:
-                    # All of the answer is there; only its end marker is not.
-                    await self._answer.write(b"" if self.progress.is_done else b"data: [DONE]\n\n")
+                if self._answer.has_begun and self._is_all_there():
+                    is_chat = self._call.endpoint.kind is Kind.CHAT
+                    await self._answer.write(self.progress.ending(self._wanted.model, is_chat))
                     await self._answer.end()
                     return
                 self._go_on_after(failure)
+
+    def _is_all_there(self) -> bool:
+        """Every token of the answer has come; only how it ends may be missing."""
+        progress, call = self.progress, self._call
+        if not (call.is_single and call.endpoint.can_resume):
+            return False
+        # One that is gone on with by text is asked for what is left, which cannot be nothing.
+        is_full = progress.keeps_text and 0 < call.bound <= progress.num_tokens
+        return progress.has_finished or is_full
 
     async def _give_up(self, error: HeadraceError) -> None:
         """Tell the client; raises `error` if it can still be told by a status."""
@@ -225,7 +240,9 @@ class Dispatch:
         log.info("Replica %s failed a request: %s", replica.id, failure)
         if failure.kind not in _BLAMELESS:
             replica.breaker.note_failure(self._shared.clock.monotonic())
-        if failure.kind is not FailureKind.OVERLOADED:
+        if failure.kind is FailureKind.CONNECT:
+            self._shared.prober.note_unreachable(replica, str(failure))
+        elif failure.kind is not FailureKind.OVERLOADED:
             self._shared.prober.look_now(replica)
 
     def _go_on_after(self, failure: UpstreamError) -> None:

@@ -32,6 +32,11 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """What a stream of it contains at its end; empty: only the end of the body shows it."""
 
     @property
+    def makes_text(self) -> bool:
+        """A model writes the answer; it may be wanted as events."""
+        return self.kind in (Kind.CHAT, Kind.COMPLETION, Kind.EVENTS)
+
+    @property
     def can_resume(self) -> bool:
         """An answer that broke off can be gone on with by another replica."""
         return self.kind in (Kind.CHAT, Kind.COMPLETION)

@@ -20,6 +20,9 @@ from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 _PASSED_ON = ("accept", "traceparent", "tracestate", "anthropic-version", "anthropic-beta")
 #: Errors that say something of the replica, and nothing of the request.
 _ITS_OWN = (401, 403, 404, 405, 407)
+_MAX_SEED_DIGITS = 20
+#: Seconds per token that an answer in one piece may take: it shows nothing until it is complete.
+_SLOWEST_TOKEN = 0.25
 
 
 class Exchange:
@@ -57,17 +60,26 @@ class Exchange:
             on_lease()
             started = self._clock.monotonic()
             response = await self._replica.pool.request(
-                outgoing.method, outgoing.path, self._headers(outgoing), outgoing.body
+                outgoing.method,
+                outgoing.path,
+                self._headers(outgoing),
+                outgoing.body,
+                first_byte=self._first_byte(sent),
             )
             try:
                 if response.status >= 400:
                     await self._refused(response, answer)
+                if response.status != 200:
+                    raise UpstreamError(FailureKind.GARBAGE, f"status {response.status}")
                 headers = _texts(response)
                 reader = backend.reader(sent, headers)
-                if "x-headrace-seed" in headers:
-                    progress.seed = int(headers["x-headrace-seed"])
+                seed = headers.get("x-headrace-seed", "")
+                if seed.isdecimal() and len(seed) <= _MAX_SEED_DIGITS:
+                    progress.seed = int(seed)
                 kind = headers.get("content-type", "") if reader is None else reader.content_type
-                if not kind.startswith("text/event-stream"):
+                if not (kind.startswith("text/event-stream") if sent.is_stream else "json" in kind):
+                    raise UpstreamError(FailureKind.GARBAGE, f"an answer of the type '{kind[:99]}'")
+                if not sent.is_stream:
                     await self._whole(response, reader, answer, progress)
                     return
                 relay = Relay(
@@ -82,6 +94,11 @@ class Exchange:
                 raise UpstreamError(FailureKind.GARBAGE, str(error)) from None
             finally:
                 self._replica.pool.release(response)
+
+    def _first_byte(self, sent: wire.Call) -> float:
+        """Seconds until something of the answer's body must have come."""
+        patience = self._config.timeouts.first_token
+        return patience if sent.is_stream else patience + _SLOWEST_TOKEN * self._call.output_tokens
 
     def _headers(self, outgoing: wire.Outgoing) -> dict[str, str]:
         call = self._call
@@ -115,8 +132,6 @@ class Exchange:
         progress: Progress,
     ) -> None:
         body = await response.read_all(self._config.max_response_bytes)
-        if answer.has_begun:
-            raise UpstreamError(FailureKind.GARBAGE, "no stream where one was asked for")
         answer.claim(progress, self._route)
         headers = response.headers
         if reader is not None:
@@ -147,7 +162,9 @@ class Exchange:
             if reader is not None and reader.refusal is not None:
                 raise UpstreamError(FailureKind.STATUS, "an error in the middle of a stream")
         if reader is not None and (events := relay.feed(reader.finish())):
+            answer.claim(relay.progress, self._route)
             await answer.write(events)
+        relay.check()
         relay.check_end()
         watch.end(relay)
         await answer.end(relay.progress.usage)

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from headrace.fleet.backends import values as wire
+from headrace.web.streaming import DONE, event
 
 
 class Usage(Struct, frozen=True):
@@ -29,7 +30,13 @@ class _Whole(Struct):
     usage: dict[str, Any] | None = None
 
 
+class _Foreign(_Whole):
+    message: _Whole | None = None
+    response: _Whole | None = None
+
+
 _WHOLE = msgspec.json.Decoder(_Whole)
+_FOREIGN = msgspec.json.Decoder(_Foreign)
 
 
 class Progress:
@@ -47,7 +54,6 @@ class Progress:
         """The resolved seed, of headrace replicas."""
         self.num_tokens = 0
         """As told, or one for each event with text."""
-        self.num_events = 0
         self.name: dict[str, Any] | None = None
         """`id` and `created` of the first event: all later ones carry the same."""
         self.has_finished = False
@@ -65,6 +71,26 @@ class Progress:
         if usage is not None:
             self.usage = usage_of(usage)
 
+    def note_foreign_usage(self, data: bytes) -> None:
+        """An event of Anthropic's or of OpenAI's responses; each tells a part, or all so far."""
+        try:
+            told = _FOREIGN.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            return
+        for holder in (told, told.message, told.response):
+            if holder is not None and holder.usage is not None:
+                old, new = self.usage or Usage(), usage_of(holder.usage)
+                self.usage = Usage(
+                    max(old.prompt_tokens, new.prompt_tokens),
+                    max(old.cached_tokens, new.cached_tokens),
+                    max(old.output_tokens, new.output_tokens),
+                )
+
+    def add_tokens(self, token_ids: list[int]) -> None:
+        """Tokens whose text, if there is any yet, is passed on with them."""
+        self.token_ids += token_ids
+        self.num_tokens += len(token_ids)
+
     def note_text(self, choices: list[dict[str, Any]]) -> None:
         """The choices of one chunk, before it is passed on."""
         for choice in choices:
@@ -76,6 +102,17 @@ class Progress:
                 self.num_tokens += 1
             if any(delta.get(name) for name in ("tool_calls", "reasoning_content", "reasoning")):
                 self.is_plain = False
+
+    def ending(self, model: str, is_chat: bool) -> bytes:
+        """What a stream lacks whose tokens are all there: its finish reason, its end marker, or nothing."""
+        events = b""
+        if not self.has_finished:
+            kind = "chat.completion.chunk" if is_chat else "text_completion"
+            text: dict[str, Any] = {"delta": {}} if is_chat else {"text": ""}
+            choice = {"index": 0, **text, "finish_reason": "length"}
+            chunk = {"object": kind, "model": model, **(self.name or {}), "choices": [choice]}
+            events = event(msgspec.json.encode(chunk))
+        return events if self.is_done else events + DONE
 
     def as_wire(self) -> wire.Progress:
         """For the next replica."""
@@ -97,6 +134,27 @@ def usage_of(usage: dict[str, Any]) -> Usage:
         cached_tokens=_count(cached or usage.get("cache_read_input_tokens")),
         output_tokens=_count(usage.get("completion_tokens", usage.get("output_tokens"))),
     )
+
+
+def usage_over_all(usage: dict[str, Any], num_before: int) -> dict[str, Any]:
+    """OpenAI's usage of an answer that was gone on with by its text: what was there before, `num_before` tokens, was a
+    part of its prompt, and was output to the client.
+    """
+    told = usage_of(usage)
+    prompt = max(0, told.prompt_tokens - num_before)
+    changed = {
+        **usage,
+        "prompt_tokens": prompt,
+        "completion_tokens": told.output_tokens + num_before,
+        "total_tokens": prompt + told.output_tokens + num_before,
+    }
+    details = usage.get("prompt_tokens_details")
+    if isinstance(details, dict):
+        changed["prompt_tokens_details"] = {
+            **details,
+            "cached_tokens": min(told.cached_tokens, prompt),
+        }
+    return changed
 
 
 def _count(value: object) -> int:

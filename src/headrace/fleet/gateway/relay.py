@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from headrace.fleet.gateway.progress import Progress, usage_of
+from headrace.fleet.gateway.progress import Progress, usage_of, usage_over_all
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 
 #: One event may be as large as this.
@@ -22,7 +22,8 @@ _COMMENT: Final = re.compile(
 )
 #: Ends, usage, errors and the end marker: events that hold one of them are read.
 _NEWS: Final = re.compile(
-    rb'"finish_reason":\s*"|"usage":\s*\{|^data:\s*(?:\{"error"|\[DONE\])|^event: message_stop',
+    rb'"finish_reason":\s*"|"usage":\s*\{|"object":\s*"error"'
+    rb'|^data:\s*(?:\{\s*"error"|\[DONE\])|^event: message_stop',
     re.MULTILINE,
 )
 #: What a replica that was asked for usage puts into events that have none.
@@ -34,34 +35,42 @@ class _Tokens(Struct):
     token_ids: list[int]
 
 
+#: The line of JSON in an event; the space is optional.
+_DATA: Final = re.compile(rb"^data: ?(.*)$", re.MULTILINE)
 _TOKENS: Final = msgspec.json.Decoder(_Tokens)
 
 
 class EventCutter:
-    """Cuts a byte stream behind whole events."""
+    """Cuts a byte stream behind whole events. Lines may end with LF, CR or both; they leave with LF."""
 
     def __init__(self) -> None:
-        self._tail = b""
+        self._parts: list[bytes] = []
+        self._size = 0
 
     def feed(self, data: bytes) -> bytes:
         """All events that are complete now, with their comment lines. Raises UpstreamError for an endless one."""
-        if b"\r" in data:  # some servers end lines with both; JSON has neither
-            data = data.replace(b"\r\n", b"\n")
-        if self._tail:
-            data = self._tail + data
-        end = data.rfind(b"\n\n")
-        if end < 0:
-            self._tail = data
-            if len(data) > MAX_EVENT_BYTES:
-                raise UpstreamError(FailureKind.GARBAGE, "an event without end")
-            return b""
-        self._tail = data[end + 2 :]
-        return data[: end + 2]
+        self._size += len(data)
+        if b"\n" in data or b"\r" in data:
+            data = b"".join((*self._parts, data))
+            held = b""
+            if b"\r" in data:  # JSON has none inside of it
+                held = b"\r" if data.endswith(b"\r") else b""  # is there a line feed behind it?
+                data = data.removesuffix(held).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            end = data.rfind(b"\n\n") + 2
+            events, rest = (data[:end], data[end:] + held) if end > 1 else (b"", data + held)
+            self._parts = [rest] if rest else []
+            self._size = len(rest)
+        else:
+            self._parts.append(data)
+            events = b""
+        if self._size > MAX_EVENT_BYTES:
+            raise UpstreamError(FailureKind.GARBAGE, "an event without end")
+        return events
 
     @property
     def tail(self) -> bytes:
         """What came of an event that is not complete."""
-        return self._tail
+        return b"".join(self._parts)
 
 
 class Relay:
@@ -76,32 +85,35 @@ class Relay:
         self._end = end
         self._drops_usage = drops_usage
         self._is_continuation = is_continuation
+        # One that goes on by text takes what was there before for a part of its prompt.
+        goes_on_by_text = is_continuation and progress.keeps_text
+        self._num_before = progress.num_tokens if goes_on_by_text else 0
         self._failure: UpstreamError | None = None
         self._num_taken = progress.num_tokens
         self.num_tokens = 0
         """Of this replica; where it does not tell, its events are counted."""
 
     def feed(self, data: bytes) -> bytes:
-        """What the client gets of it. Raises UpstreamError for what cannot be read.
+        """What the client gets of it. Raises UpstreamError for an event without end.
 
-        If the replica says that it failed, what came before that is given, and `check` raises.
+        If an event cannot be read, or says that the replica failed, what came before it is given, and `check` raises.
         """
         events = self._cutter.feed(data)
         if not events:
             return b""
         progress = self.progress
-        if (
-            self._is_continuation
-            or progress.keeps_text
-            or progress.name is None
-            or _NEWS.search(events)
-        ):
+        is_plain = not (self._is_continuation or progress.keeps_text or progress.name is None)
+        if not is_plain or _NEWS.search(events):
             return self._edit(events)
         if _MARK in events:
-            events = _COMMENT.sub(self._take_tokens, events)
+            try:
+                token_ids = _token_ids(events)
+            except UpstreamError:
+                return self._edit(events)  # all before the one that cannot be read
+            progress.add_tokens(token_ids)
+            events = _COMMENT.sub(b"", events)
         else:
-            progress.num_tokens += 1
-        progress.num_events += 1
+            progress.num_tokens += events.count(b"\ndata:") + events.startswith(b"data:")
         return events.replace(_NO_USAGE, b"}\n\n") if self._drops_usage else events
 
     def take_new(self) -> int:
@@ -121,60 +133,78 @@ class Relay:
         if (self._end and not self.progress.is_done) or self._cutter.tail.strip():
             raise UpstreamError(FailureKind.CUT, "the answer ended without its end marker")
 
-    def _take_tokens(self, match: re.Match[bytes]) -> bytes:
-        try:
-            tokens = _TOKENS.decode(match[1])
-        except msgspec.DecodeError as error:
-            raise UpstreamError(FailureKind.GARBAGE, f"token ids: {error}") from None
-        self.progress.token_ids += tokens.token_ids
-        self.progress.num_tokens += len(tokens.token_ids)
-        return b""
-
     def _edit(self, events: bytes) -> bytes:
-        """Go through the events one by one; the tokens of each count only if it is passed on."""
+        """Go through the events one by one; what each says counts only if it is passed on."""
         kept: list[bytes] = []
         for part in events.split(b"\n\n"):
             try:
-                event = self._edit_one(part)
+                event = self._edit_one(part.lstrip(b"\n"))
             except UpstreamError as failure:
                 self._failure = failure
                 break
             if event:
-                kept.append(event)
-        self.progress.num_events += len(kept)
-        return b"".join(event + b"\n\n" for event in kept)
+                kept.append(event + b"\n\n")
+        return b"".join(kept)
 
-    def _edit_one(self, event: bytes) -> bytes | None:
-        comments: list[bytes] = []
-        while event.startswith(_MARK):
-            comment, _, event = event.partition(b"\n")
-            comments.append(comment + b"\n")
-        edited = self._edit_data(event) if event.startswith(b"data: {") else event
-        for comment in comments:
-            _COMMENT.sub(self._take_tokens, comment)
-        if self._end and self._end in event:
+    def _edit_one(self, event: bytes) -> bytes:
+        token_ids: list[int] = []
+        if _MARK in event:
+            token_ids = _token_ids(event)
+            event = _COMMENT.sub(b"", event + b"\n").removesuffix(b"\n")
+        edited = event
+        if event.startswith(b"event:"):
+            self._note_foreign(event)
+        elif (data := _DATA.search(event)) is None:
+            pass
+        elif data[1].strip() == b"[DONE]":
             self.progress.is_done = True
+        elif data[1].startswith(b"{"):
+            edited = self._edit_data(event, data)
+        self.progress.add_tokens(token_ids)
         return edited
 
-    def _edit_data(self, event: bytes) -> bytes | None:
-        chunk, choices = _read(event[6:])
+    def _note_foreign(self, event: bytes) -> None:
+        """An event with a name, of another API than OpenAI's older ones: it is passed on whatever it says."""
+        if self._end and event.startswith(self._end):
+            self.progress.is_done = True
+        data = _DATA.search(event)
+        if data is not None:
+            self.progress.note_foreign_usage(data[1])
+
+    def _edit_data(self, event: bytes, data: re.Match[bytes]) -> bytes:
+        """The event as the client gets it; empty for one that it does not get."""
+        chunk, choices = _read(data[1])
         progress = self.progress
         if isinstance(usage := chunk.get("usage"), dict):
+            if self._num_before:
+                usage = chunk["usage"] = usage_over_all(usage, self._num_before)
             progress.usage = usage_of(usage)
             if not choices and self._drops_usage:
-                return None
+                return b""
         progress.has_finished |= any(choice.get("finish_reason") for choice in choices)
         if progress.keeps_text:
             progress.note_text(choices)
         if progress.name is None:
             progress.name = {key: chunk[key] for key in ("id", "created") if key in chunk}
         elif self._is_continuation and not _without_role(choices):
-            return None
+            return b""
         if not self._is_continuation and not (self._drops_usage and "usage" in chunk):
             return event
         if self._drops_usage:
             chunk.pop("usage", None)
-        return b"data: " + msgspec.json.encode({**chunk, **progress.name, "choices": choices})
+        edited = msgspec.json.encode({**chunk, **progress.name, "choices": choices})
+        return event[: data.start()] + b"data: " + edited + event[data.end() :]
+
+
+def _token_ids(events: bytes) -> list[int]:
+    """All that comment lines tell. Raises UpstreamError, and nothing of them counts."""
+    token_ids: list[int] = []
+    for match in _COMMENT.finditer(events if events.endswith(b"\n") else events + b"\n"):
+        try:
+            token_ids += _TOKENS.decode(match[1]).token_ids
+        except msgspec.DecodeError as error:
+            raise UpstreamError(FailureKind.GARBAGE, f"token ids: {error}") from None
+    return token_ids
 
 
 def _read(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -184,8 +214,9 @@ def _read(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         choices = msgspec.convert(chunk.get("choices") or [], list[dict[str, Any]])
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise UpstreamError(FailureKind.GARBAGE, f"an event cannot be read: {error}") from None
-    if chunk.get("error") or any(c.get("finish_reason") == "error" for c in choices):
-        raise UpstreamError(FailureKind.STATUS, str(chunk.get("error"))[:200])
+    has_failed = chunk.get("error") or chunk.get("object") == "error"
+    if has_failed or any(choice.get("finish_reason") == "error" for choice in choices):
+        raise UpstreamError(FailureKind.STATUS, str(chunk.get("error") or chunk)[:200])
     return chunk, choices
 
 

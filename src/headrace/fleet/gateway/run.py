@@ -11,12 +11,12 @@ import uvloop
 
 from headrace import __version__
 from headrace.config.fleet.read import read_fleet
-from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.security import SecurityConfig
 from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import ConfigError
-from headrace.fleet.discovery import Discovery, FileDiscovery, StaticDiscovery
+from headrace.fleet.backends.registry import backend_for
+from headrace.fleet.discovery import Discovery, FileDiscovery, Sources, StaticDiscovery
 from headrace.fleet.gateway.admin.routes import Admin
 from headrace.fleet.gateway.app import build_app
 from headrace.fleet.gateway.build import build
@@ -48,7 +48,7 @@ class Gateway:
     def __init__(self, file: Path, config: FleetConfig, clock: Clock) -> None:
         self._file = file
         self._config = config
-        self._parts = parts = build(config, clock)
+        self.parts = parts = build(config, clock)
         gateway = config.gateway
         admin: list[Endpoint] = []
         if gateway.admin_keys is not None:
@@ -59,60 +59,68 @@ class Gateway:
             read_timeout=gateway.read_timeout,
             stall_timeout=gateway.stall_timeout,
         )
-        app = build_app(parts, admin, config, clock)
-        self._http = HttpServer(http_config(app, bounds, config.security))
-        self._discoveries = _discoveries(config)
+        self.app = build_app(parts, admin, config, clock)
+        self._http = HttpServer(http_config(self.app, bounds, config.security))
+        self._sources = Sources(_sources(config))
+        self._complaint = ""
+        self._watching: asyncio.Task[None] | None = None
         self._num_signals = 0
         self._draining: asyncio.Task[None] | None = None
 
     async def run(self, sock: socket.socket) -> int:
         """From the first connection to the last; the exit code."""
         self._handle_signals()
-        parts = self._parts
-        await parts.books.start()
-        parts.toolbox.start()
-        await self._discover()
-        watch = asyncio.create_task(self._watch(), name="discovery")
+        await self.start()
         log.info(
             "headrace %s gateway at %s, %d replicas",
             __version__,
             url_of(sock),
-            len(self._parts.registry),
+            len(self.parts.registry),
         )
         try:
             await self._http.serve(sockets=[sock])
         finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
-            await parts.shadows.close()
-            await parts.toolbox.close()
-            await parts.prober.close()
-            await parts.service.cache.close()
-            await parts.books.close()
-            self._parts.registry.close()
+            await self.close()
         return 0
+
+    async def start(self) -> None:
+        """Look for replicas from now on. Raises ConfigError if those of the configuration cannot be."""
+        await self.parts.books.start()
+        self.parts.toolbox.start()
+        await self._discover()
+        self._watching = asyncio.create_task(self._watch(), name="discovery")
+
+    async def close(self) -> None:
+        """Stop looking, and let go of all connections that are idle."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        parts = self.parts
+        await parts.shadows.close()
+        await parts.toolbox.close()
+        await parts.prober.close()
+        await parts.service.cache.close()
+        await parts.books.close()
+        parts.registry.close()
 
     # -- replicas ---------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self._config.discovery.period)
+            self.parts.registry.forget_idle()
             try:
                 await self._discover()
-                self._parts.registry.forget_idle()
+                self._complaint = ""
             except ConfigError as error:
-                log.error("%s The replicas of before stay.", error)
+                if str(error) != self._complaint:  # once, not at each look
+                    self._complaint = str(error)
+                    log.error("%s The replicas of before stay.", error)
             except Exception:
                 log.exception("Looking for replicas failed")
 
     async def _discover(self) -> None:
-        found: list[ReplicaSpec] = []
-        for discovery in self._discoveries:
-            specs = await discovery.list()
-            if specs is None:
-                return  # what cannot be told now is not gone
-            found += specs
-        self._parts.registry.reconcile(found)
+        self.parts.registry.reconcile(await self._sources.list())
 
     # -- reload and end ---------------------------------------------------------------------------
 
@@ -129,9 +137,11 @@ class Gateway:
     def reload(self) -> None:
         """Read the file again; no stream notices. Raises ConfigError for a bad one, and all stays as it is."""
         config = read_fleet(self._file)
-        self._parts.service.apply(config)
-        self._parts.registry.health = config.health
-        self._discoveries = _discoveries(config)
+        for spec in config.replicas:
+            backend_for(spec)  # may refuse it
+        self.parts.service.apply(config)
+        self.parts.registry.apply(config.health, config.gateway.timeouts)
+        self._sources.replace(_sources(config))
         if (config.gateway.host, config.gateway.port) != (
             self._config.gateway.host,
             self._config.gateway.port,
@@ -158,14 +168,15 @@ class Gateway:
     async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self._config.gateway.drain_timeout):
-                await self._parts.service.drain()
+                await self.parts.service.drain()
         except TimeoutError:
             log.warning("Requests still run; they are cut off")
         self._http.should_exit = True
 
 
-def _discoveries(config: FleetConfig) -> list[Discovery]:
-    found: list[Discovery] = [StaticDiscovery(config.replicas)]
+def _sources(config: FleetConfig) -> dict[str, Discovery]:
+    found: dict[str, Discovery] = {"the configuration": StaticDiscovery(config.replicas)}
     if config.discovery.file is not None:
-        found.append(FileDiscovery(Path(config.discovery.file).expanduser()))
+        file = Path(config.discovery.file).expanduser()
+        found[str(file)] = FileDiscovery(file)
     return found

@@ -65,7 +65,7 @@ class Service:
         """From now on. Raises ConfigError, and changes nothing, for accounts that cannot be."""
         self._trade.accounts.configure(config.accounts, config.flow)
         self._trade.canaries.configure(config.models)
-        self._trade.dispatcher.config = config.gateway
+        self._trade.dispatcher.apply(config.gateway)
         self._trade.dispatcher.router.config = config
         self._trade = self._trade._replace(config=config)
 

@@ -11,8 +11,10 @@ import httptools
 
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 
-#: Headers of one answer together.
+#: Bytes of an answer without a byte of its body between them: its headers, and how its pieces are framed.
 MAX_HEADER_BYTES: Final = 64 * 1024
+_LONG_HEADERS: Final = f"more than {MAX_HEADER_BYTES} bytes of headers"
+_CLOSED: Final = "the replica closed the connection"
 
 
 class Response:
@@ -127,8 +129,9 @@ class Connection(asyncio.Protocol):
         self._response: Response | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._num_header_bytes = 0
+        self._num_bare_bytes = 0
         self._first_byte = self._between = 0.0
-        self._deadline = 0.0
+        self._deadline = self._timer_at = 0.0
         self._has_body = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -141,23 +144,23 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         assert transport is not None
         self.is_reusable = False
+        response = Response(self, max_buffer)
+        if transport.is_closing():
+            response.fail(UpstreamError(FailureKind.CUT, _CLOSED))
+            return response
         self._parser = httptools.HttpResponseParser(self)
-        self._num_header_bytes = 0
+        self._num_header_bytes = self._num_bare_bytes = 0
         self._has_body = False
         self._first_byte, self._between = first_byte, between
-        self._response = Response(self, max_buffer)
-        self._deadline = self._loop.time() + first_byte
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._deadline, self._on_timer)
+        self._response = response
+        self._look_at(self._loop.time() + first_byte)
         transport.write(request)
-        return self._response
+        return response
 
     def close(self) -> None:
         """End it; an exchange under way fails."""
         self.is_reusable = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         if self._transport is not None:
             self._transport.abort()
 
@@ -187,73 +190,87 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_reusable = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_timer()
         response, self._response = self._response, None
         if response is None:
             return
-        if response.status and self._ends_with_connection(response):
+        if response.status and exc is None and _ends_with_connection(response):
             response.end()
         else:
-            response.fail(
-                UpstreamError(FailureKind.CUT, str(exc or "the replica closed the connection"))
-            )
+            response.fail(UpstreamError(FailureKind.CUT, str(exc or _CLOSED)))
+
+    def eof_received(self) -> None:
+        self.is_reusable = False  # and the transport closes
 
     def data_received(self, data: bytes) -> None:
         if self._response is None or self._parser is None:
             self.close()  # it speaks although nothing was asked
             return
+        # Counted raw: the parser tells of a header only when all of it has come.
+        self._num_bare_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(FailureKind.GARBAGE, f"not HTTP: {error}")
+            is_long = self._num_header_bytes > MAX_HEADER_BYTES
+            self._fail(FailureKind.GARBAGE, _LONG_HEADERS if is_long else f"not HTTP: {error}")
+        else:
+            if self._num_bare_bytes > MAX_HEADER_BYTES:
+                self._fail(FailureKind.GARBAGE, _LONG_HEADERS)
 
     # -- httptools' callbacks ---------------------------------------------------------------------
 
+    def on_message_begin(self) -> None:
+        """Called by the parser at the first byte of an answer."""
+        if self._response is None:
+            self.close()  # another answer than the one that was asked for
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Called by the parser."""
+        """Called by the parser; also behind the body, for trailers."""
         self._num_header_bytes += len(name) + len(value)
         if self._num_header_bytes > MAX_HEADER_BYTES:
-            raise ValueError("more headers than an answer may have")
-        if self._response is not None:
+            raise ValueError(_LONG_HEADERS)
+        if self._response is not None and not self._response.status:
             self._response.headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         """Called by the parser."""
-        if self._response is not None and self._parser is not None:
-            self._response.status = self._parser.get_status_code()
-            if self._response.status >= 200:
-                self._response.wake()
-            else:
-                self._response.status = 0
+        if self._response is None or self._parser is None:
+            return
+        status = self._parser.get_status_code()
+        if status >= 200:
+            self._response.status = status
+            self._response.wake()
+        else:
+            self._response.headers.clear()  # an interim answer: the real one follows
 
     def on_body(self, body: bytes) -> None:
         """Called by the parser with each piece of the body."""
-        self._has_body = True
-        self._deadline = self._loop.time() + self._between
+        self._num_bare_bytes = 0
+        deadline = self._loop.time() + self._between
+        if self._has_body:
+            self._deadline = deadline
+        else:
+            self._has_body = True
+            self._look_at(deadline)
         if self._response is not None:
             self._response.feed(body)
 
     def on_message_complete(self) -> None:
         """Called by the parser at the end of the answer."""
-        response, self._response = self._response, None
+        response = self._response
         if response is None or not response.status:
-            self._response = response  # an interim answer (1xx)
-            return
+            return  # of an interim answer (1xx)
         assert self._parser is not None
+        assert self._transport is not None
+        self._response = None
         self.has_carried = True
-        if self._parser.should_keep_alive() and not self._ends_with_connection(response):
+        # An answer that came before its request was gone leaves a server that reads no further.
+        is_sent = self._transport.get_write_buffer_size() == 0
+        if is_sent and self._parser.should_keep_alive() and not self._transport.is_closing():
             self.is_reusable = True
-            self._deadline = 0.0
         else:
             self.close()
         response.end()
-
-    def _ends_with_connection(self, response: Response) -> bool:
-        """The body has no length: it ends when the connection does."""
-        headers = response.headers
-        return b"content-length" not in headers and b"transfer-encoding" not in headers
 
     def _fail(self, kind: FailureKind, detail: str) -> None:
         response, self._response = self._response, None
@@ -261,15 +278,38 @@ class Connection(asyncio.Protocol):
         if response is not None:
             response.fail(UpstreamError(kind, detail))
 
+    # -- time ------------------------------------------------------------------------------------------
+
+    def _look_at(self, deadline: float) -> None:
+        """From now on, this is the time by which something must have come."""
+        self._deadline = deadline
+        if self._timer is None or self._timer_at > deadline:
+            self._stop_timer()
+            self._timer_at = deadline
+            self._timer = self._loop.call_at(deadline, self._on_timer)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _on_timer(self) -> None:
         self._timer = None
         if self._response is None:
             return
         now = self._loop.time()
-        if now < self._deadline or self._response.is_paused:
-            at = max(self._deadline, now + 0.05)
-            self._timer = self._loop.call_at(at, self._on_timer)
+        if self._response.is_paused:
+            # It is our reader who is late; what counts is set when it goes on.
+            self._look_at(now + self._between)
+        elif now < self._deadline:
+            self._look_at(self._deadline)
         elif self._has_body:
             self._fail(FailureKind.STALLED, f"no byte for {self._between:g} s")
         else:
             self._fail(FailureKind.FIRST_BYTE, f"no byte of an answer after {self._first_byte:g} s")
+
+
+def _ends_with_connection(response: Response) -> bool:
+    """The body has no length: it ends when the connection does."""
+    headers = response.headers
+    return b"content-length" not in headers and b"transfer-encoding" not in headers

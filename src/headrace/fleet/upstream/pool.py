@@ -44,7 +44,7 @@ class Pool:
         self, address: Address, timeouts: TimeoutConfig, *, max_idle: int, max_buffer: int
     ) -> None:
         self.address = address
-        self._timeouts = timeouts
+        self.timeouts = timeouts
         self._max_idle = max_idle
         self._max_buffer = max_buffer
         self._idle: deque[tuple[float, Connection]] = deque()
@@ -62,32 +62,36 @@ class Pool:
     ) -> Response:
         """Send a request and wait for the head of its answer. Raises UpstreamError.
 
-        A kept connection that the replica has closed meanwhile is replaced by a new one; nothing has been done then.
+        A kept connection that ends before a byte of an answer was most likely closed by the replica while it was idle: the
+        request is sent once more, on a new one.
         """
         request = self._encode(method, path, headers, body)
+        connection = self._take_idle() or await self._connect()
+        is_kept = connection.has_carried
         while True:
-            connection = self._take_idle() or await self._connect()
-            was_idle = connection.has_carried
             response = connection.send(
                 request,
-                first_byte=first_byte or self._timeouts.first_token,
-                between=self._timeouts.between_tokens,
+                first_byte=first_byte or self.timeouts.first_token,
+                between=self.timeouts.between_tokens,
                 max_buffer=self._max_buffer,
             )
             try:
                 await response.begin()
             except UpstreamError as failure:
-                if was_idle and failure.kind is FailureKind.CUT:
-                    continue
-                raise
+                if not is_kept or failure.kind is not FailureKind.CUT:
+                    raise
             except asyncio.CancelledError:
-                response.abort()
+                connection.close()  # whatever has come: nobody will release it
                 raise
-            return response
+            else:
+                return response
+            is_kept = False
+            connection = await self._connect()
 
     def release(self, response: Response) -> None:
         """Nobody reads the answer any more: its connection is kept if it can be, else closed."""
         connection = response.connection
+        self._close_stale()
         if connection.is_reusable and not self._is_closed and len(self._idle) < self._max_idle:
             self._idle.append((asyncio.get_running_loop().time(), connection))
         else:
@@ -100,11 +104,21 @@ class Pool:
         while self._idle:
             self._idle.pop()[1].close()
 
+    def _close_stale(self) -> None:
+        """Those that were idle for long stand first."""
+        now = asyncio.get_running_loop().time()
+        while self._idle and not self._is_fresh(*self._idle[0], now):
+            self._idle.popleft()[1].close()
+
+    @staticmethod
+    def _is_fresh(since: float, connection: Connection, now: float) -> bool:
+        return connection.is_reusable and now - since < MAX_IDLE_SECONDS
+
     def _take_idle(self) -> Connection | None:
         now = asyncio.get_running_loop().time()
         while self._idle:
             since, connection = self._idle.pop()
-            if connection.is_reusable and now - since < MAX_IDLE_SECONDS:
+            if self._is_fresh(since, connection, now):
                 return connection
             connection.close()
         return None
@@ -113,16 +127,18 @@ class Pool:
         loop = asyncio.get_running_loop()
         address = self.address
         try:
-            async with asyncio.timeout(self._timeouts.connect):
+            async with asyncio.timeout(self.timeouts.connect):
                 _, connection = await loop.create_connection(
                     Connection, address.host, address.port, ssl=self._tls
                 )
         except TimeoutError:
             raise UpstreamError(
-                FailureKind.CONNECT, f"no connection after {self._timeouts.connect:g} s"
+                FailureKind.CONNECT, f"no connection after {self.timeouts.connect:g} s"
             ) from None
         except OSError as error:
             raise UpstreamError(FailureKind.CONNECT, error.strerror or str(error)) from None
+        except UnicodeError:
+            raise UpstreamError(FailureKind.CONNECT, f"'{address.host}' is no host name") from None
         return connection
 
     def _encode(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> bytes:
