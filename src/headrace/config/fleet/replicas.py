@@ -13,7 +13,7 @@ from headrace.core.errors import ConfigError
 from headrace.core.stats import ReplicaRole
 
 _PRINTABLE = re.compile(r"[!-~]*")
-_HEADER = re.compile(r"[!-~]([ -~]*[!-~])?")
+_HEADER = re.compile(r"([!-~]([ -~]*[!-~])?)?")
 
 
 class Dialect(StrEnum):

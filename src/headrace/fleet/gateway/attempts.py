@@ -18,6 +18,7 @@ WINDOW: Final = 10.0
 #: Retries in a window that are always allowed.
 ALWAYS: Final = 10
 _MAX_BACKOFF: Final = 2.0
+_MAX_DOUBLINGS: Final = 30
 
 
 class RetryBudget:
@@ -56,27 +57,36 @@ class Attempts:
         self.tried: set[str] = set()
         """Replicas that have failed it; others come first."""
         self.num_failed = 0
+        self._num_sent = 0
         self._num_resumed = 0
 
     def backoff(self) -> float:
         """Seconds to wait before the next one, when it goes to a replica that was tried before."""
-        longest = min(_MAX_BACKOFF, self._config.backoff * 2.0 ** max(0, self.num_failed - 1))
+        doubled = min(max(0, self.num_failed - 1), _MAX_DOUBLINGS)
+        longest = min(_MAX_BACKOFF, self._config.backoff * 2.0**doubled)
         return longest * random.uniform(0.5, 1.0)
 
     def note_failure(self, failure: UpstreamError, now: float) -> None:
         """Nothing has been sent to the client. Raises what it is told if this was the last try."""
-        self.tried.add(failure.replica_id)
-        self.num_failed += 1
-        if self.num_failed >= self._config.attempts or not self._budget.take(now):
-            raise final_error(failure)
+        if self._count(failure):
+            self._num_sent += 1
+            if self._num_sent >= self._config.attempts or not self._budget.take(now):
+                raise final_error(failure)
 
     def note_break(self, failure: UpstreamError) -> None:
         """The answer broke off in the middle. Raises what ends the stream if it is not gone on with."""
+        if self._count(failure):
+            self._num_resumed += 1
+            if self._num_resumed > self._config.resume_attempts:
+                raise final_error(failure)
+
+    def _count(self, failure: UpstreamError) -> bool:
+        """Whether it was sent at all. Where nobody took it, the next try is no burden; patience and the time in all bound
+        those tries, and replicas that nobody can reach are left out of them.
+        """
         self.tried.add(failure.replica_id)
         self.num_failed += 1
-        self._num_resumed += 1
-        if self._num_resumed > self._config.resume_attempts:
-            raise final_error(failure)
+        return failure.kind is not FailureKind.CONNECT
 
     def end(self, failure: UpstreamError) -> NoReturn:
         """Nothing more can be tried. Raises what the client is told."""

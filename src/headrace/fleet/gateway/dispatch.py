@@ -257,4 +257,4 @@ class Dispatch:
 
 def is_peer(replica: Replica) -> bool:
     """It tells the ids of its tokens, and goes on from them."""
-    return replica.spec.dialect is Dialect.HEADRACE and replica.spec.peer_token is not None
+    return replica.spec.dialect is Dialect.HEADRACE and bool(replica.spec.peer_token)
