@@ -6,14 +6,14 @@ token ids or from its text, can be held to what an undisturbed one would have sa
 
 import asyncio
 import contextlib
-import functools
 import json
 import re
-import socket
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.support.listening import Listener
 
 TOKEN = "between machines"
 #: Ids with this remainder have text that is held back until the next token, as half a character has.
@@ -92,13 +92,13 @@ class FakeReplica:
     num_running: int = 0
     num_left: int = 0
     """Requests whose client closed the connection before the answer's end."""
-    port: int = 0
 
     def __post_init__(self) -> None:
-        self._socket: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._listener = Listener(self._connected)
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
 
     @property
     def url(self) -> str:
@@ -106,56 +106,21 @@ class FakeReplica:
 
     @property
     def num_connections(self) -> int:
-        return len(self._writers)
+        return self._listener.num_connections
 
     async def start(self) -> "FakeReplica":
-        self._socket = socket.create_server(("127.0.0.1", self.port), backlog=1000)
-        self._socket.setblocking(False)
-        self.port = self._socket.getsockname()[1]
-        self._accepting = asyncio.create_task(self._accept(self._socket), name="accepting")
+        await self._listener.start()
         return self
 
     async def kill(self) -> None:
         """As a process that dies: every connection is reset, and new ones are refused."""
-        if self._accepting is None or self._socket is None:
-            return
-        self._accepting.cancel()
-        await asyncio.wait({self._accepting})
-        self._socket.close()
-        for writer in self._writers:
-            writer.transport.abort()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # their sockets are closed in the loop's next round
-
-    async def _accept(self, listener: socket.socket) -> None:
-        # Not asyncio's server: closed in the middle of an accept, it leaks what it accepted.
-        loop = asyncio.get_running_loop()
-        while True:
-            accepted, _ = await loop.sock_accept(listener)
-            reader = asyncio.StreamReader()
-            transport, protocol = await loop.connect_accepted_socket(
-                functools.partial(asyncio.StreamReaderProtocol, reader), accepted
-            )
-            writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-            task = asyncio.create_task(self._connected(reader, writer), name="replica")
-            self._tasks.add(task)
-            self._writers.add(writer)
-            task.add_done_callback(self._tasks.discard)
+        await self._listener.kill()
 
     # -- HTTP -------------------------------------------------------------------------------------
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while await self._exchange(reader, writer):
-                pass
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        while await self._exchange(reader, writer):
             pass
-        finally:
-            writer.close()
-            self._writers.discard(writer)
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").splitlines()
