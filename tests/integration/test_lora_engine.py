@@ -269,6 +269,23 @@ def test_orders_while_requests_run(tmp_path, plans):
         engine.engine.order_adapter(order(40, "late", tmp_path / "all"))  # closed while it is read
 
 
+def test_a_place_that_cannot_be_filled_is_given_back(tmp_path, monkeypatch):
+    adapters = Adapters("llama", tmp_path)
+    with RealEngine(adapters.path, kv_dtype="f32", lora_root=str(tmp_path), max_loras=1) as engine:
+        table = engine.engine._adapters._table
+        put, removed = table.put, []
+        monkeypatch.setattr(table, "put", lambda *given: 1 / 0)
+        monkeypatch.setattr(table, "remove", removed.append)
+        failed, kept = answers(engine, order(1, "a", tmp_path / "all"), order(2, "nobody"))
+        assert (failed.error_kind, kept.error_kind) == ("InternalError", "NotFoundError")
+        assert failed.error == "The adapter could not be loaded: ZeroDivisionError."
+        assert removed == [1]
+        monkeypatch.setattr(table, "put", put)
+        (good,) = answers(engine, order(3, "a", tmp_path / "some"))
+        said = engine.run([ask("a", PROMPTS[0], good.adapters[0].digest)])["a", 0]
+        check(adapters.models["some"], PROMPTS[0], said)
+
+
 def test_without_a_root_there_is_no_place(tmp_path):
     adapters = Adapters("llama", tmp_path)
     with RealEngine(adapters.path, kv_dtype="f32") as engine:

@@ -1,8 +1,9 @@
-"""Orders to load and unload adapters while the engine runs: files are read on a thread, so that steps go on."""
+"""Orders to load and unload adapters while the engine runs: files are read, and packed, on a thread beside the steps."""
 
 import logging
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 from headrace.core.errors import BadRequestError, HeadraceError, InternalError, OverloadedError
 from headrace.engine.adapters import AdapterShelf
@@ -15,14 +16,24 @@ MAX_WAITING = 16
 log = logging.getLogger("headrace.engine")
 
 
+class _Job(NamedTuple):
+    """An order, and what a thread does for it."""
+
+    order: AdapterOrder
+    work: Future[Any]
+    """Reads the adapter; or puts what was read into its place."""
+    adapter: LoraAdapter | None = None
+    """What was read."""
+
+
 class AdapterJobs:
-    """The engine's thread calls; what was read is put on the shelf in `take`, between two steps."""
+    """The engine's thread calls; what is in its place is named in `take`, between two steps."""
 
     def __init__(self, shelf: AdapterShelf | None) -> None:
         """Without a shelf every order is refused."""
         self._shelf = shelf
         self._threads: ThreadPoolExecutor | None = None
-        self._reading: deque[tuple[AdapterOrder, Future[LoraAdapter]]] = deque()
+        self._reading: deque[_Job] = deque()
         self._answers: list[AdapterAnswer] = []
 
     @property
@@ -44,14 +55,14 @@ class AdapterJobs:
                 raise OverloadedError(f"{MAX_WAITING} adapters wait to be read already.")
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(1, thread_name_prefix="adapters")
-            self._reading.append((order, self._threads.submit(self._shelf.read, order.path)))
+            self._reading.append(_Job(order, self._threads.submit(self._shelf.read, order.path)))
         except HeadraceError as error:
             self._fail(order, error)
 
     def take(self) -> list[AdapterAnswer]:
         """Answers since the last call, in the order of the orders as far as files are concerned."""
-        while self._reading and self._reading[0][1].done():
-            self._finish(*self._reading.popleft())
+        while self._reading and self._reading[0].work.done():
+            self._go_on(self._reading.popleft())
         if self._shelf is not None:
             for name in self._shelf.take_unloaded():
                 log.info("No request uses the adapter that was '%s' any more", name)
@@ -64,19 +75,42 @@ class AdapterJobs:
             self._threads.shutdown(cancel_futures=True)
         self._reading.clear()
 
-    def _finish(self, order: AdapterOrder, reading: Future[LoraAdapter]) -> None:
-        assert self._shelf is not None
-        assert order.path is not None
+    def _go_on(self, job: _Job) -> None:
+        shelf, order = self._shelf, job.order
+        assert shelf is not None
         try:
-            self._shelf.put(order.name, order.path, reading.result(), in_place=order.in_place)
+            if job.adapter is None:
+                adapter: LoraAdapter = job.work.result()
+                if self._is_filling(shelf, order, adapter):
+                    return
+                self._name(shelf, order, adapter)
+                return
+            try:
+                job.work.result()
+                self._name(shelf, order, job.adapter)
+            finally:
+                shelf.release(job.adapter)
         except HeadraceError as error:
             self._fail(order, error)
         except Exception as error:
             log.exception("The adapter '%s' could not be loaded", order.name)
             reason = f"The adapter could not be loaded: {type(error).__name__}."
             self._fail(order, InternalError(reason))
-        else:
-            self._succeed(order, self._shelf)
+
+    def _is_filling(self, shelf: AdapterShelf, order: AdapterOrder, adapter: LoraAdapter) -> bool:
+        """Have a thread put it into a free place; not where it has one, or takes that of another."""
+        assert self._threads is not None
+        index = shelf.take_place(adapter)
+        if index is None:
+            return False
+        work = self._threads.submit(shelf.fill, index, adapter)
+        self._reading.appendleft(_Job(order, work, adapter))
+        return True
+
+    def _name(self, shelf: AdapterShelf, order: AdapterOrder, adapter: LoraAdapter) -> None:
+        assert order.path is not None
+        shelf.put(order.name, order.path, adapter, in_place=order.in_place)
+        self._succeed(order, shelf)
 
     def _succeed(self, order: AdapterOrder, shelf: AdapterShelf) -> None:
         self._answers.append(AdapterAnswer(job=order.job, adapters=shelf.loaded))

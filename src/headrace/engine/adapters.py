@@ -43,7 +43,7 @@ class _Place:
 
 
 class AdapterShelf:
-    """Not thread-safe, but for `read`. `between` does what must not happen while a step runs."""
+    """Not thread-safe, but for `read` and `fill`. `between` does what must not happen while a step runs."""
 
     def __init__(
         self,
@@ -102,6 +102,26 @@ class AdapterShelf:
         """Read an adapter and put it in a place. Raises BadRequestError or OverloadedError."""
         self.check_name(name, in_place=in_place)
         return self.put(name, path, self.read(path), in_place=in_place)
+
+    def take_place(self, adapter: LoraAdapter) -> int | None:
+        """A free place for what was read, to be filled; None where it has one, or none is free.
+
+        Nobody can use it before `put` has named it. Give it to `release` afterwards, whatever happened.
+        """
+        if adapter.digest in self._places or not self._free:
+            return None
+        place = self._places[adapter.digest] = _Place(self._free.pop())
+        place.num_users = 1
+        return place.index
+
+    def fill(self, index: int, adapter: LoraAdapter) -> None:
+        """Put an adapter into a place that was taken for it; on any thread, while others are used."""
+        self._table.put(index, adapter.entries)
+
+    def release(self, adapter: LoraAdapter) -> None:
+        """A place that was taken is held by its names and users alone from now on."""
+        self._places[adapter.digest].num_users -= 1
+        self._free_place(adapter.digest)
 
     def put(
         self, name: str, path: str, adapter: LoraAdapter, *, in_place: bool = False
