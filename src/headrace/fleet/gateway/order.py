@@ -3,11 +3,14 @@
 It may outlive its client: others may listen to its answer (`cache/serving.py`).
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from headrace.config.fleet.models import Cause
+from headrace.config.fleet.replicas import Price
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import (
@@ -24,12 +27,14 @@ from headrace.fleet.gateway.accounts.accounts import Accounts
 from headrace.fleet.gateway.accounts.ledger import Ledger, UsageRow
 from headrace.fleet.gateway.accounts.meters import Estimate
 from headrace.fleet.gateway.accounts.money import cost, highest_cost
+from headrace.fleet.gateway.accounts.reservation import Reservation
 from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.call import Call
 from headrace.fleet.gateway.dispatch import Dispatch, Dispatcher
 from headrace.fleet.gateway.endpoints import Kind
 from headrace.fleet.gateway.exchange import RefusedError
 from headrace.fleet.gateway.flow.admission import Admission
+from headrace.fleet.gateway.flow.slot import Slot
 from headrace.fleet.gateway.flow.values import Ticket
 from headrace.fleet.gateway.models.canary import Canaries, Outcome
 from headrace.fleet.gateway.models.values import Route, Target
@@ -85,6 +90,8 @@ class Order:
         self._route = route
         self._wanted_of = wanted_of
         self._dispatch: Dispatch | None = None
+        self._was_placed = False
+        self._bill = Bill()
 
     async def make(self, send: Send) -> None:
         """Have it answered. Raises HeadraceError, before anything was sent, for what the client is to be told."""
@@ -97,12 +104,11 @@ class Order:
             with reservation:
                 try:
                     await self._through_targets(answer)
+                except asyncio.CancelledError:
+                    self._settle(reservation, self._bill_now() or self._bill_of_prompt())
+                    raise
                 finally:
-                    if answer.has_begun:
-                        bill = self._bill()
-                        reservation.settle(
-                            tokens=bill.prompt_tokens + bill.output_tokens, cost=bill.cost
-                        )
+                    self._settle(reservation, self._bill_now())
             status = answer.status
         except Exception as error:
             status = status_for(error)
@@ -139,7 +145,7 @@ class Order:
         trade.dispatcher.router.check(wanted)
         self._dispatch = trade.dispatcher.dispatch(call, wanted, answer)
         if call.endpoint.kind is Kind.TEXT:  # costs a replica next to nothing
-            await self._dispatch.run(lambda: None)
+            await self._dispatch.run(self._note_lease)
             return
         ticket = Ticket(
             lane=str(target),
@@ -153,37 +159,54 @@ class Order:
         )
         slot = await trade.admission.acquire(ticket)
         try:
-            await self._dispatch.run(slot.placed)
+            await self._dispatch.run(partial(self._note_lease, slot))
         finally:
             if (usage := self._dispatch.progress.usage) is not None:
                 prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
                 slot.used(prompt_tokens=prompt, output_tokens=usage.output_tokens)
             slot.close()
 
+    def _note_lease(self, slot: Slot | None = None) -> None:
+        self._was_placed = True
+        if slot is not None:
+            slot.placed()
+
     # -- the account ------------------------------------------------------------------------------
 
     def _estimate(self) -> Estimate:
         """What it may come to at most, at the dearest replica that may get it."""
-        call = self._call
+        prompt, output = self._call.prompt_tokens, self._call.output_tokens
+        nanos = highest_cost(self._prices(), prompt_tokens=prompt, output_tokens=output)
+        return Estimate(prompt_tokens=prompt, output_tokens=output, cost=nanos)
+
+    def _prices(self) -> list[Price]:
         models = {target.model for target in self._route.targets}
-        prices = [
+        return [
             replica.spec.price
             for replica in self._trade.registry
             if models.intersection(replica.models)
         ]
-        return Estimate(
-            prompt_tokens=call.prompt_tokens,
-            output_tokens=call.output_tokens,
-            cost=highest_cost(
-                prices, prompt_tokens=call.prompt_tokens, output_tokens=call.output_tokens
-            ),
-        )
 
-    def _bill(self) -> Bill:
-        """Tokens and money, as far as they are known."""
+    def _settle(self, reservation: Reservation, bill: Bill | None) -> None:
+        """Once; what was not billed is given back."""
+        if bill is not None and reservation.is_open:
+            self._bill = bill
+            tokens = bill.prompt_tokens + bill.output_tokens
+            reservation.settle(tokens=tokens, cost=bill.cost)
+
+    def _bill_of_prompt(self) -> Bill | None:
+        """Of a client that left before its answer began: for it a replica has computed at least the prompt."""
+        if not self._was_placed:
+            return None
+        prompt = self._call.prompt_tokens
+        nanos = highest_cost(self._prices(), prompt_tokens=prompt, output_tokens=0)
+        return Bill(prompt_tokens=prompt, cost=nanos)
+
+    def _bill_now(self) -> Bill | None:
+        """Tokens and money, as far as they are known; None while no replica has begun an answer."""
         dispatch = self._dispatch
         if dispatch is None or dispatch.replica is None:
-            return Bill()
+            return None
         usage, progress = dispatch.progress.usage, dispatch.progress
         prompt = usage.prompt_tokens if usage is not None else self._call.prompt_tokens
         cached = usage.cached_tokens if usage is not None else 0
@@ -201,24 +224,26 @@ class Order:
         for trial in self._route.trials if status != 499 else ():
             if why := trade.canaries.note(trial, outcome, now):
                 log.warning("The canary of %s is off: %s", trial.rule, why)
-        bill = self._bill()
-        trade.ledger.record(
-            UsageRow(
-                time=trade.clock.wall() - (now - call.arrival),
-                request_id=call.request_id,
-                key=self._account.key,
-                tenant=self._account.tenant,
-                model=str(self._route.targets[0]),
-                replica=bill.replica,
-                prompt_tokens=bill.prompt_tokens,
-                cached_tokens=bill.cached_tokens,
-                output_tokens=bill.output_tokens,
-                cost=bill.cost,
-                ttft=ttft,
-                latency=now - call.arrival,
-                status=status,
-            )
+        bill = self._bill
+        row = UsageRow(
+            time=trade.clock.wall() - (now - call.arrival),
+            request_id=call.request_id,
+            key=self._account.key,
+            tenant=self._account.tenant,
+            model=str(self._route.targets[0]),
+            replica=bill.replica,
+            prompt_tokens=bill.prompt_tokens,
+            cached_tokens=bill.cached_tokens,
+            output_tokens=bill.output_tokens,
+            cost=bill.cost,
+            ttft=ttft,
+            latency=now - call.arrival,
+            status=status,
         )
+        if self._was_placed:
+            trade.ledger.record(row)
+        else:
+            trade.ledger.count(row)
 
 
 def _cause_of(error: HeadraceError) -> Cause | None:

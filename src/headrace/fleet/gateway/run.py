@@ -17,6 +17,7 @@ from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import ConfigError
 from headrace.fleet.backends.registry import backend_for
 from headrace.fleet.discovery import Discovery, FileDiscovery, Sources, StaticDiscovery
+from headrace.fleet.gateway.admin.accounts import AccountsAdmin
 from headrace.fleet.gateway.admin.routes import Admin
 from headrace.fleet.gateway.app import build_app
 from headrace.fleet.gateway.build import build
@@ -54,6 +55,7 @@ class Gateway:
         if gateway.admin_keys is not None:
             keys = KeyRing(SecurityConfig(api_keys=gateway.admin_keys), clock)
             admin = Admin(parts.registry, self.reload, keys, clock).endpoints()
+            admin += AccountsAdmin(parts.books, keys).endpoints()
         bounds = ConnectionBounds(
             max_connections=gateway.max_connections,
             read_timeout=gateway.read_timeout,
@@ -100,6 +102,7 @@ class Gateway:
         await parts.toolbox.close()
         await parts.prober.close()
         await parts.service.cache.close()
+        parts.admission.close()
         await parts.books.close()
         parts.registry.close()
 

@@ -64,6 +64,7 @@ class Service:
     def apply(self, config: FleetConfig) -> None:
         """From now on. Raises ConfigError, and changes nothing, for accounts that cannot be."""
         self._trade.accounts.configure(config.accounts, config.flow)
+        self._trade.admission.configure(config.flow)
         self._trade.canaries.configure(config.models)
         self._trade.dispatcher.apply(config.gateway)
         self._trade.dispatcher.router.config = config
