@@ -1,12 +1,15 @@
 """A real replica's KV events and tokens, and what the gateway's index makes of them."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from tests.support.processes import ServeProcess
+from tests.support.processes import ServeProcess, until
 from tests.support.tiny_models import make_tiny_llama
 
 from headrace.config.fleet.gateway import TimeoutConfig
@@ -122,3 +125,46 @@ async def test_events_prove_right_and_foretell_hits(
         assert metrics.value(PREFIX_BLOCKS, ()) > 0
     finally:
         await world.close()
+
+
+@pytest.fixture
+def gateway(server: ServeProcess, endpoint: str, tmp_path: Path) -> Iterator[str]:
+    file = tmp_path / "fleet.yaml"
+    replica = f"{{url: '{server.url}', id: r, peer_token: {SECRET}, kv_events: '{endpoint}'}}"
+    file.write_text(f"gateway: {{port: 0}}\nreplicas: [{replica}]\n", "utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headrace", "gateway", str(file)],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        line = next(line for line in process.stderr if " gateway at " in line)
+        yield line.split(" gateway at ")[1].split(",")[0]
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def test_a_gateway_routes_by_events(gateway: str) -> None:
+    def trusted() -> bool:
+        return (
+            'headrace_gateway_kv_events_trusted{replica="r"} 1'
+            in httpx.get(f"{gateway}/metrics").text
+        )
+
+    def say(text: str) -> httpx.Response:
+        body = {"model": model, "prompt": text, "max_tokens": 2}
+        answer = httpx.post(f"{gateway}/v1/completions", json=body, timeout=60)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    until(lambda: httpx.get(f"{gateway}/readyz").status_code == 200, "the gateway is ready")
+    model = httpx.get(f"{gateway}/v1/models").json()["data"][0]["id"]
+    numbers = iter(range(1000))
+    until(lambda: (say(f"gateway {next(numbers)} {TEXT}"), trusted())[1], "events are believed")
+    say(f"gateway once {TEXT}")
+    answer = say(f"gateway once {TEXT}")
+    assert "sticky; warm, cached" in answer.headers["x-headrace-route"]
+    assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 0

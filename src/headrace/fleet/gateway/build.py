@@ -12,6 +12,7 @@ from headrace.fleet.gateway.dispatch import Dispatcher
 from headrace.fleet.gateway.flow.admission import Admission
 from headrace.fleet.gateway.models.canary import Canaries
 from headrace.fleet.gateway.order import Trade
+from headrace.fleet.gateway.prefix.knowledge import Knowledge
 from headrace.fleet.gateway.router import Router
 from headrace.fleet.gateway.routing.choose import choose
 from headrace.fleet.gateway.service import Service
@@ -37,6 +38,7 @@ class Parts(NamedTuple):
     service: Service
     books: Books
     toolbox: Toolbox
+    knowledge: Knowledge
 
 
 def build(config: FleetConfig, clock: Clock) -> Parts:
@@ -47,7 +49,8 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
         return make_replica(router.config, spec)
 
     registry = Registry(config.health, clock, make)
-    router = Router(registry, config, clock, choose)
+    knowledge = Knowledge(config.routing, registry, clock)
+    router = Router(registry, config, clock, choose, knowledge)
     prober = Prober(registry, clock, probe)
     dispatcher = Dispatcher(router, prober, config.gateway, clock)
     admission = Admission(config.flow, clock, router.free_in_lane, metrics=metrics)
@@ -72,7 +75,9 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
         admission.wake()
 
     registry.on_change = on_change
-    return Parts(metrics, registry, prober, router, admission, shadows, service, books, toolbox)
+    return Parts(
+        metrics, registry, prober, router, admission, shadows, service, books, toolbox, knowledge
+    )
 
 
 def make_replica(config: FleetConfig, spec: ReplicaSpec) -> Replica:

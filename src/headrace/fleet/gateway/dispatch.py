@@ -88,10 +88,13 @@ class Dispatch:
 
     async def _run(self) -> None:
         """Until the answer is complete. Raises HeadraceError for what cannot be mended."""
+        self._wanted = await self._shared.router.informed(self._wanted, self._call.body)
         while True:
             choice = await self._choose()
             try:
                 await self._try_hedged(choice)
+                if self.replica is not None:
+                    self._shared.router.note_answered(self._wanted, self.replica)
                 return
             except UpstreamError as failure:
                 if self._answer.has_begun and self._is_all_there():

@@ -3,8 +3,8 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.fleet.routing import RoutingConfig
@@ -12,7 +12,7 @@ from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError
 from headrace.fleet.gateway.models.needs import Suitable
 from headrace.fleet.gateway.prefix.blocks import Prompt
-from headrace.fleet.gateway.prefix.index import PrefixIndex
+from headrace.fleet.gateway.prefix.knowledge import Knowledge
 from headrace.fleet.gateway.routing.values import Candidate, Decision, Query
 from headrace.fleet.registry import Registry
 from headrace.fleet.replica import Replica
@@ -54,13 +54,19 @@ class Router:
     """Asks a policy, over the replicas that can be used at this moment."""
 
     def __init__(
-        self, registry: Registry, config: FleetConfig, clock: Clock, choose: Choose
+        self,
+        registry: Registry,
+        config: FleetConfig,
+        clock: Clock,
+        choose: Choose,
+        knowledge: Knowledge,
     ) -> None:
         self._registry = registry
         self.config = config
         self._clock = clock
         self._choose = choose
-        self.index = PrefixIndex(config.routing)
+        self._knowledge = knowledge
+        self.index = knowledge.index
         self._random = random.Random()
         self._numbers: Counter[str] = Counter()
         self._change = asyncio.Event()
@@ -90,6 +96,21 @@ class Router:
             self.index.note_sent(wanted.prompt, replica.id)
         replica.breaker.note_sent(self._clock.monotonic())
         return Choice(replica, decision)
+
+    async def informed(self, wanted: Wanted, body: Mapping[str, Any]) -> Wanted:
+        """With the prompt's tokens, where some replica that may be chosen tells what it has cached of them."""
+        if wanted.prompt is None:
+            return wanted
+        serving = wanted.suited(self._registry.serving(wanted.model)).replicas
+        prompt = await self._knowledge.with_tokens(wanted.prompt, body, wanted.salt, serving)
+        if prompt is wanted.prompt:
+            return wanted
+        return wanted._replace(prompt=prompt, prompt_tokens=prompt.num_tokens)
+
+    def note_answered(self, wanted: Wanted, replica: Replica) -> None:
+        """The replica has computed the request's prompt."""
+        if wanted.prompt is not None:
+            self.index.note_answered(wanted.prompt, replica.id)
 
     def knows(self, model: str) -> bool:
         """Any replica, ready or not, serves it; or one has not said yet what it serves."""
@@ -122,7 +143,7 @@ class Router:
 
     def note_change(self) -> None:
         """Replicas came, went or can serve again: whoever waits looks again."""
-        self.index.keep([replica.id for replica in self._registry])
+        self._knowledge.sync()
         self._change.set()
         self._change = asyncio.Event()
 

@@ -101,6 +101,7 @@ class Gateway:
         await parts.shadows.close()
         await parts.toolbox.close()
         await parts.prober.close()
+        await parts.knowledge.close()
         await parts.service.cache.close()
         parts.admission.close()
         await parts.books.close()
@@ -144,6 +145,7 @@ class Gateway:
             backend_for(spec)  # may refuse it
         self.parts.service.apply(config)
         self.parts.registry.apply(config.health, config.gateway.timeouts)
+        self.parts.knowledge.apply(config.routing)
         self._sources.replace(_sources(config))
         if (config.gateway.host, config.gateway.port) != (
             self._config.gateway.host,

@@ -9,7 +9,6 @@ from typing import Any, Final
 import msgspec
 
 from headrace.config.fleet.root import FleetConfig
-from headrace.config.fleet.routing import RoutingPolicy
 from headrace.core.errors import BadRequestError, ModelNotFoundError, UnavailableError
 from headrace.core.stats import ReplicaRole
 from headrace.fleet.cache.front import REQUEST_HEADER, Inquiry, ResponseCache
@@ -22,6 +21,7 @@ from headrace.fleet.gateway.models.needs import Facts, read_needs, suitable
 from headrace.fleet.gateway.models.resolve import resolve
 from headrace.fleet.gateway.models.values import Asked, Route, Target
 from headrace.fleet.gateway.order import Order, Trade
+from headrace.fleet.gateway.prefix.knowledge import BY_PREFIX
 from headrace.fleet.gateway.router import Router, Wanted
 from headrace.fleet.gateway.shadow import Shadows
 from headrace.fleet.gateway.tools.chat_loop import ChatLoop
@@ -33,8 +33,6 @@ from headrace.web.asgi import Receive, Scope, Send
 from headrace.web.bodies import BodyBudget, read_body
 from headrace.web.streaming import watch_disconnect
 
-#: Policies that ask what replicas have cached.
-BY_PREFIX = frozenset({RoutingPolicy.STICKY, RoutingPolicy.PREFIX_AWARE})
 #: Paths on which the gateway calls tools.
 LOOPS: Final[Mapping[str, type[ChatLoop | ResponsesLoop]]] = {
     "/v1/chat/completions": ChatLoop,

@@ -42,6 +42,7 @@ class Knowledge:
     def apply(self, config: RoutingConfig) -> None:
         """The configuration was read again. Bounds of memory stay as they were."""
         self.index.config = config
+        self.sync()
 
     def sync(self) -> None:
         """Replicas came or went: read the events of those that there are, forget the others."""
