@@ -69,7 +69,8 @@ struct StepInputs {
   int32_t num_tokens = 0;                        // T
   int32_t num_outputs = 0;                       // R
   int32_t num_sequences = 0;                     // S
-  const int32_t* token_ids = nullptr;            // [T]
+  const int32_t* token_ids = nullptr;            // [T]; -1 - e is row e of `embeddings`
+  const float* embeddings = nullptr;             // [E, C] or null: no token is given as a vector
   const int32_t* positions = nullptr;            // [T]
   const int32_t* query_starts = nullptr;         // [S + 1]
   const int32_t* key_starts = nullptr;           // [S]

@@ -35,12 +35,14 @@ class BoundStep {
   BoundStep(std::shared_ptr<Program> program, Array1<int32_t> token_ids, Array1<int32_t> positions,
             Array1<int32_t> query_starts, Array1<int32_t> key_starts, Array1<int32_t> slots,
             std::vector<Array2<int32_t>> block_tables, Array1<int32_t> output_rows,
-            std::optional<Array1<int32_t>> adapters, nb::object result)
+            std::optional<Array1<int32_t>> adapters, std::optional<Array2<float>> embeddings,
+            nb::object result)
       : program_(std::move(program)),
         owners_{std::move(token_ids),  std::move(positions), std::move(query_starts),
                 std::move(key_starts), std::move(slots),     std::move(output_rows)},
         tables_(std::move(block_tables)),
         adapters_(std::move(adapters)),
+        embeddings_(std::move(embeddings)),
         result_(std::move(result)) {
     arrays_.token_ids = view(owners_[0]);
     arrays_.positions = view(owners_[1]);
@@ -49,6 +51,10 @@ class BoundStep {
     arrays_.slots = view(owners_[4]);
     arrays_.output_rows = view(owners_[5]);
     if (adapters_.has_value()) arrays_.adapters = view(*adapters_);
+    if (embeddings_.has_value()) {
+      arrays_.embeddings = {embeddings_->data(), static_cast<int64_t>(embeddings_->shape(0)),
+                            static_cast<int64_t>(embeddings_->shape(1))};
+    }
     for (const Array2<int32_t>& table : tables_) {
       arrays_.block_tables.push_back({table.data(), static_cast<int64_t>(table.shape(0)),
                                       static_cast<int64_t>(table.shape(1))});
@@ -69,6 +75,7 @@ class BoundStep {
   std::array<Array1<int32_t>, 6> owners_;
   std::vector<Array2<int32_t>> tables_;
   std::optional<Array1<int32_t>> adapters_;
+  std::optional<Array2<float>> embeddings_;
   nb::object result_;
   StepArrays arrays_;
 };
@@ -325,10 +332,10 @@ void bind_program(nb::module_& module) {
   nb::class_<BoundStep>(module, "BoundStep")
       .def(nb::init<std::shared_ptr<Program>, Array1<int32_t>, Array1<int32_t>, Array1<int32_t>,
                     Array1<int32_t>, Array1<int32_t>, std::vector<Array2<int32_t>>, Array1<int32_t>,
-                    std::optional<Array1<int32_t>>, nb::object>(),
+                    std::optional<Array1<int32_t>>, std::optional<Array2<float>>, nb::object>(),
            nb::arg("program"), nb::arg("token_ids"), nb::arg("positions"), nb::arg("query_starts"),
            nb::arg("key_starts"), nb::arg("slots"), nb::arg("block_tables"), nb::arg("output_rows"),
-           nb::arg("adapters").none(), nb::arg("result").none())
+           nb::arg("adapters").none(), nb::arg("embeddings").none(), nb::arg("result").none())
       .def("__call__", &BoundStep::run);
   bind_plain_ops(program);
   bind_encoder_ops(program);

@@ -97,6 +97,11 @@ void embed(const EmbedArgs& args, OpContext& context) {
   const float unit = std::ldexp(1.0f, -exponent);
   const auto embed_token = [&](int64_t t, int) {
     const int64_t id = context.inputs.token_ids[context.tokens.first + t];
+    if (id < 0) {
+      std::memcpy(args.out.row(t), context.inputs.embeddings + (-1 - id) * table.num_inputs,
+                  static_cast<size_t>(table.num_inputs) * sizeof(float));
+      return;
+    }
     const Row row{table.data + kWeightHeader + id / kPanel * layout.bytes, layout,
                   static_cast<int>(id % kPanel)};
     float* out = args.out.row(t);

@@ -33,11 +33,12 @@ int64_t row_stride(int64_t width, DType dtype) {
 
 [[noreturn]] void refuse(const std::string& sentence) { throw std::invalid_argument(sentence); }
 
-void check_range(const StepArrays::View& view, int64_t limit, const char* name) {
+void check_range(const StepArrays::View& view, int64_t limit, const char* name,
+                 int64_t lowest = 0) {
   for (int64_t i = 0; i < view.size; ++i) {
-    if (view.data[i] < 0 || view.data[i] >= limit) {
-      refuse(std::string(name) + " holds " + std::to_string(view.data[i]) + ", outside 0.." +
-             std::to_string(limit - 1) + ".");
+    if (view.data[i] < lowest || view.data[i] >= limit) {
+      refuse(std::string(name) + " holds " + std::to_string(view.data[i]) + ", outside " +
+             std::to_string(lowest) + ".." + std::to_string(limit - 1) + ".");
     }
   }
 }
@@ -75,6 +76,8 @@ Buffer Program::add_buffer(Rows rows, int64_t width, DType dtype) {
 void Program::add(OpArgs args, std::vector<std::shared_ptr<const void>> owners) {
   if (const auto* embed = std::get_if<EmbedArgs>(&args)) {
     vocab_size_ = std::min(vocab_size_, embed->table.num_outputs);
+    const bool is_same = embedding_width_ == 0 || embedding_width_ == embed->out.width;
+    embedding_width_ = is_same ? embed->out.width : -1;
   }
   if (const auto* positions = std::get_if<AddPositionsArgs>(&args)) {
     num_positions_ = std::min(num_positions_, positions->num_positions);
@@ -130,7 +133,9 @@ StepInputs Program::check(const StepArrays& arrays) {
       arrays.query_starts.size != arrays.key_starts.size + 1) {
     refuse("query_starts has one entry more than key_starts and slots.");
   }
-  check_range(arrays.token_ids, vocab_size_, "token_ids");
+  if (arrays.embeddings.rows > 0 && arrays.embeddings.width != embedding_width_)
+    refuse("embeddings are not as wide as the table's rows.");
+  check_range(arrays.token_ids, vocab_size_, "token_ids", -arrays.embeddings.rows);
   check_range(arrays.output_rows, num_tokens, "output_rows");
   check_range(arrays.positions, num_positions_, "positions");
   if (arrays.adapters.data != nullptr) {
@@ -150,6 +155,7 @@ StepInputs Program::check(const StepArrays& arrays) {
   inputs.num_outputs = static_cast<int32_t>(num_outputs);
   inputs.num_sequences = static_cast<int32_t>(arrays.key_starts.size);
   inputs.token_ids = arrays.token_ids.data;
+  inputs.embeddings = arrays.embeddings.data;
   inputs.positions = arrays.positions.data;
   inputs.query_starts = arrays.query_starts.data;
   inputs.key_starts = arrays.key_starts.data;

@@ -34,6 +34,12 @@ struct StepArrays {
   };
   View token_ids, positions, query_starts, key_starts, slots, output_rows;
   View adapters;  // empty: no row has one
+  struct Rows {
+    const float* data = nullptr;
+    int64_t rows = 0;
+    int64_t width = 0;
+  };
+  Rows embeddings;  // empty: no token is given as a vector
   std::vector<Table> block_tables;
 };
 
@@ -92,7 +98,8 @@ class Program {
   std::shared_ptr<Device> device_;
   std::shared_ptr<KVCache> cache_;
   StepLimits limits_;
-  int64_t vocab_size_;  // smallest table that token ids index
+  int64_t vocab_size_;           // smallest table that token ids index
+  int64_t embedding_width_ = 0;  // of every table's rows; 0 without, -1 where they differ
   int64_t num_positions_ = std::numeric_limits<int32_t>::max();  // and that positions index
   bool uses_cache_ = false;
   int32_t num_adapters_ = 0;  // that every adapted linear has a place for

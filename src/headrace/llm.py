@@ -24,10 +24,10 @@ from headrace.config.load import build as build_config
 from headrace.config.security import SecurityConfig
 from headrace.config.server import ServerConfig
 from headrace.core.clock import Clock, SystemClock
-from headrace.core.errors import BadRequestError, GrammarError, InternalError
+from headrace.core.errors import BadRequestError, GrammarError, HeadraceError, InternalError
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.kv_blocks import KVBlocks
-from headrace.core.request import Request, TokenSegment
+from headrace.core.request import Request, Segment, TokenSegment, num_positions
 from headrace.engine.build import build_engine
 from headrace.preprocess.load import load_text
 from headrace.preprocess.prepare import Arrival
@@ -38,6 +38,13 @@ WireRequest = TypeVar("WireRequest", ChatRequest, CompletionRequest)
 
 #: Seconds that no one waits here: batches may be as long as they are.
 _FOR_EVER = 1e9
+
+
+#: Errors that are the caller's, as the engine names them.
+_KINDS: dict[str, type[HeadraceError]] = {
+    "GrammarError": GrammarError,
+    "BadRequestError": BadRequestError,
+}
 
 
 class Output(Struct, frozen=True, kw_only=True):
@@ -106,6 +113,18 @@ class LLM:
         many: list[str | list[int]] = [prompts] if isinstance(prompts, str) else list(prompts)
         requests = [self._completion(prompt, params) for prompt in many]
         return self._run([request for request, _ in requests], [o for _, o in requests])
+
+    def generate_from(self, prompt: Sequence[Segment], **params: Any) -> Completion:
+        """Continue a prompt of which some positions are vectors (`core/request.py: embedding_segment`).
+
+        `params` are those of `generate`. Raises BadRequestError, also for vectors of another size than the
+        model's.
+        """
+        segments = tuple(prompt)
+        # Whatever else is checked of a prompt is its length.
+        stand_in = [0] * sum(map(num_positions, segments))
+        request, options = self._completion(stand_in, params)
+        return self._run([msgspec.structs.replace(request, prompt=segments)], [options])[0]
 
     def chat(
         self, messages: Sequence[Message] | Sequence[Sequence[Message]], **params: Any
@@ -255,7 +274,7 @@ class LLM:
         if outcome.cancel:
             self._engine.cancel(event.request_id, event.index)
         if outcome.delta is not None and outcome.delta.error is not None:
-            kind = GrammarError if outcome.delta.error_kind == "GrammarError" else InternalError
+            kind = _KINDS.get(outcome.delta.error_kind or "", InternalError)
             raise kind(outcome.delta.error)
         return outcome.delta
 

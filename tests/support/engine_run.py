@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 
 from tests.support.fake_clock import FakeClock
-from tests.support.fake_executor import FakeExecutor, reference_tokens
+from tests.support.fake_executor import FakeExecutor
 from tests.support.fake_tier import FakeTier
+from tests.support.reference_tokens import reference_tokens
 
 from headrace.config.engine import SchedulerConfig
 from headrace.core.events import FinishReason, TokenEvent
@@ -95,7 +96,12 @@ class EngineRun:
             has_tier=tier is not None,
         )
         self.scheduler = Scheduler(
-            config, self.ledger, max_context=max_context, draft_source=draft_source, tier=tier
+            config,
+            self.ledger,
+            max_context=max_context,
+            draft_source=draft_source,
+            tier=tier,
+            embedding_size=1,
         )
         self.executor = FakeExecutor(
             block_size,

@@ -15,7 +15,7 @@ What it computes
     early, a missed copy-on-write, a wrong prefix hit, a bad truncation) changes tokens.
 
 What to compare with
-    `reference_tokens(request, index, ...)` computes the same function on a plain list, without blocks,
+    `reference_tokens.reference_tokens(request, index, ...)` computes the same function on a plain list, without blocks,
     slots, plans or batches. A correct engine gives exactly these tokens, whatever the load.
 
 What it refuses
@@ -34,12 +34,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.support.evicting import EvictingHistory, mass_on
+from tests.support.evicting import mass_on
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_tier import FakeTier
 
 from headrace.core.events import TokenLogprobs
-from headrace.core.request import KVPolicyKind, Request, TokenSegment
+from headrace.core.request import MEDIA_TOKEN_ID
 from headrace.core.sampling import SamplingParams
 from headrace.core.step import (
     BlockLanding,
@@ -51,7 +51,6 @@ from headrace.core.step import (
     StepPlan,
     StepResult,
 )
-from headrace.engine.scheduler.sequence import derive_seed
 
 
 class PlanError(AssertionError):
@@ -73,50 +72,6 @@ def continuations(kv: int, vocab_size: int) -> list[tuple[int, float]]:
     """Every token and its log-probability after a position, likeliest first."""
     scored = [(token, -0.25 - hash((kv, token)) % 1000 / 250) for token in range(vocab_size)]
     return sorted(scored, key=lambda pair: (-pair[1], pair[0]))
-
-
-def reference_tokens(
-    request: Request,
-    index: int = 0,
-    *,
-    vocab_size: int,
-    windows: tuple[int, ...],
-    room: int,
-    block_size: int = 4,
-) -> list[int]:
-    """All output tokens of one sequence (prior output not included), computed the plain way.
-
-    `room` is the largest number of prompt and output tokens (context, or what memory holds); `block_size`
-    is for requests that evict.
-    """
-    params = request.params
-    tokens = [t for s in request.prompt if isinstance(s, TokenSegment) for t in s.token_ids]
-    num_prompt = len(tokens)
-    tokens += request.prior_output_ids
-    num_known = len(tokens)
-    stops = {*params.stop_token_ids, *(() if params.ignore_eos else request.eos_token_ids)}
-    masked = (*request.eos_token_ids, *params.stop_token_ids)
-    seed = derive_seed(params.seed, index)
-    evicting = None
-    if request.kv_policy.kind is KVPolicyKind.EVICT:
-        evicting = EvictingHistory(request, windows, block_size)
-    kvs: list[int] = [] if evicting is None else evicting.kvs
-    while len(tokens) < min(num_prompt + params.max_tokens, room):
-        for position in range(len(kvs), len(tokens)):
-            if evicting is not None:
-                evicting.compute(tokens[position])
-                continue
-            visible = tuple(
-                tuple(kvs[max(0, position - window + 1) if window else 0 : position])
-                for window in windows
-            )
-            kvs.append(hash((tokens[position], position, visible)))
-        output = len(tokens) - num_prompt
-        mask = masked if output < params.min_tokens else ()
-        tokens.append(draw(kvs[-1], seed, output, vocab_size, mask))
-        if tokens[-1] in stops:
-            break
-    return tokens[num_known:]
 
 
 @dataclass
@@ -263,8 +218,11 @@ class FakeExecutor:
             start.mask_token_ids,
             start.seed,
             [[] for _ in self.windows],
-            start.token_ids,
+            list(start.token_ids),
         )
+        for given in start.embeddings:
+            values = [hash((given.data, offset)) for offset in range(given.num_tokens)]
+            self._slots[start.slot].tokens[given.start : given.start + given.num_tokens] = values
 
     def _check(self, plan: StepPlan) -> None:
         if not plan.rows and not plan.block_loads and not plan.block_stores:
@@ -290,6 +248,10 @@ class FakeExecutor:
         slot = self._slot(row.slot)
         error = self.row_error(plan, row) if self.row_error is not None else None
         token_ids = row.token_ids or self._sampled(row, slot)
+        token_ids = [
+            slot.tokens[row.start + offset] if token == MEDIA_TOKEN_ID else token
+            for offset, token in enumerate(token_ids)
+        ]
         if len(token_ids) != row.num_tokens or row.num_draft >= max(1, row.num_tokens):
             raise PlanError(f"slot {row.slot}: {len(token_ids)} ids for {row.num_tokens} tokens")
         first_observed = row.start + row.num_tokens - row.num_observed

@@ -1,6 +1,7 @@
 """What arrived: a frozen value that owns everything the engine must know."""
 
 from enum import StrEnum
+from hashlib import sha256
 
 from msgspec import Struct
 
@@ -16,19 +17,35 @@ class TokenSegment(Struct, frozen=True, tag="tokens"):
     token_ids: list[int]
 
 
-class EmbeddingSegment(Struct, frozen=True, tag="embedding"):
-    """A run of prompt positions that are given as vectors (images, audio; later).
+#: Stands in for each position of an embedding segment wherever token ids are listed. No vocabulary has it.
+MEDIA_TOKEN_ID = 2**31 - 1
 
-    `digest` (sha256 of the media) stands for the content in block hashes.
+
+class EmbeddingSegment(Struct, frozen=True, tag="embedding"):
+    """A run of prompt positions that are given as vectors: soft prompts, what an encoder of images made.
+
+    `digest` stands for the content in block hashes: equal digests, equal vectors.
     """
 
     digest: bytes
+    """sha256 of `data`, or of the media that it was made of and of how."""
     num_tokens: int
     data: bytes
-    """float32[num_tokens, hidden], little endian."""
+    """float32 [num_tokens, hidden], little endian: what the first layer takes. A model that scales its
+    own embeddings (Gemma) takes them scaled."""
 
 
 Segment = TokenSegment | EmbeddingSegment
+
+
+def num_positions(segment: Segment) -> int:
+    """Positions that a part of a prompt takes."""
+    return len(segment.token_ids) if isinstance(segment, TokenSegment) else segment.num_tokens
+
+
+def embedding_segment(data: bytes, num_tokens: int) -> EmbeddingSegment:
+    """Vectors that are named after their own bytes."""
+    return EmbeddingSegment(sha256(data).digest(), num_tokens, data)
 
 
 class KVPolicyKind(StrEnum):
@@ -92,6 +109,4 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def num_prompt_tokens(self) -> int:
         """Positions that the prompt takes."""
-        return sum(
-            len(s.token_ids) if isinstance(s, TokenSegment) else s.num_tokens for s in self.prompt
-        )
+        return sum(map(num_positions, self.prompt))

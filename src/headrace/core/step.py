@@ -25,6 +25,15 @@ class OutputKind(IntEnum):
     """Sampled tokens (with log-probabilities where the parameters ask for them)."""
 
 
+class GivenEmbeddings(Struct, frozen=True, array_like=True):
+    """Positions [start, start + num_tokens) are these vectors, whatever `token_ids` say there."""
+
+    start: int
+    num_tokens: int
+    data: bytes
+    """float32 [num_tokens, hidden], little endian."""
+
+
 class SequenceStart(Struct, frozen=True, array_like=True):
     """A sequence takes a slot (new, forked, or back from preemption)."""
 
@@ -42,6 +51,8 @@ class SequenceStart(Struct, frozen=True, array_like=True):
     """0 is the base model."""
     grammar: Grammar | None = None
     """Bounds the output; the outputs among `token_ids` have taken it to where it is now."""
+    embeddings: tuple[GivenEmbeddings, ...] = ()
+    """Prompt positions that are vectors, ascending."""
 
 
 class BlockWrite(Struct, frozen=True, array_like=True):

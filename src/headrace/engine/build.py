@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from msgspec import structs
-
 from headrace.config.engine import EngineConfig, ModelConfig, SchedulerConfig
 from headrace.config.env import cache_home
 from headrace.core.clock import Clock
@@ -32,7 +30,8 @@ from headrace.engine.grammar_gate import GrammarGate
 from headrace.engine.kv_exchange import KVExchange
 from headrace.engine.kv_memory import create_ledger, create_tier, fit, kv_layout, max_chunk
 from headrace.engine.scheduler.intake import no_adapters
-from headrace.engine.scheduler.scheduler import MAX_SCORED, Scheduler
+from headrace.engine.scheduler.plan import MAX_SCORED
+from headrace.engine.scheduler.scheduler import Scheduler
 from headrace.engine.scheduler.texts import TextBounds, TextLane
 from headrace.engine.scheduler.totals import Totals
 from headrace.grammar.compiler import Encode, GrammarCompiler
@@ -104,7 +103,6 @@ def build_engine(
     tier = create_tier(config.memory)
     storage = _storage(config, spec, sizing, backend, tier)
     executor = _executor(config, spec, model, backend, clock, storage, compiler, table)
-    pooling = _pooling(config.model, model)
     if table is not None:
         phases.begin("adapters")
     names = served_names(config.model, model.checkpoint.path)
@@ -121,6 +119,7 @@ def build_engine(
         max_scored=_max_scored(spec),
         adapters=place_of,
         tier=tier,
+        embedding_size=spec.hidden_size,
     )
     engine = Engine(
         scheduler,
@@ -132,7 +131,7 @@ def build_engine(
         adapters=shelf,
         exchange=None if storage is None else KVExchange(ledger, storage, tier, executor.call),
     )
-    info = structs.replace(_info(config, model, backend, sizing, phases.seconds), pooling=pooling)
+    info = _info(config, model, backend, sizing, phases.seconds)
     return BuiltEngine(engine, info if shelf is None else shelf.described(info))
 
 
@@ -301,6 +300,7 @@ def _info(
         num_blocks=sum(sizing.num_blocks),
         kv_bytes=sizing.kv_bytes,
         tasks=_tasks(model.spec),
+        pooling=_pooling(config.model, model),
         normalizes=config.model.embedding_normalize,
         embedding_size=model.spec.hidden_size,
         max_text_tokens=text_bounds(config.scheduler, sizing.max_context).max_text_tokens,

@@ -11,7 +11,7 @@ from headrace.engine.executor.kv_storage import KVStorage
 from headrace.engine.executor.tier import BlockTier
 from headrace.engine.memory.block_table import GIVEN_BACK
 from headrace.engine.memory.ledger import KVLedger
-from headrace.engine.scheduler.sequence import prompt_token_ids
+from headrace.engine.scheduler.sequence import media_spans, prompt_token_ids
 from headrace.kernels.values import KVLayout
 
 
@@ -35,7 +35,7 @@ class KVExchange:
 
         Of a group with a window, only the blocks that whoever goes on after them reads.
         """
-        chain = self._ledger.chain(request.adapter, request.cache_salt)
+        chain = self._ledger.chain(request.adapter, request.cache_salt, media_spans(request))
         # One token more: the last block of a prompt counts too.
         match = self._ledger.match(chain, [*prompt_token_ids(request), 0])
         layout = self._storage.cache.layout

@@ -157,7 +157,10 @@ class Recorder(ShapeChecks):
     # ---- embedding and elementwise -------------------------------------------------------------
 
     def embed(self, table: Any, out: Buffer, *, scale: float = 1.0) -> None:
-        """out[t] = table[token_ids[t]] * scale; table [V, C] in any weight format, out f32 [T, C]."""
+        """out[t] = table[token_ids[t]] * scale, or, of a negative id, embeddings[-1 - id] as it is.
+
+        table [V, C] in any weight format, out f32 [T, C].
+        """
         _, _, width = self.weight_shape(table)
         self._require(
             out.rows is Rows.TOKENS and out.dtype is DType.F32, "embed", "out is f32 [T, C]"

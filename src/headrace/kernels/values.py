@@ -99,6 +99,7 @@ class StepInputs:
     block_tables: tuple[NDArray[np.int32], ...]  # per group [max_num_seqs, max_blocks]
     output_rows: NDArray[np.int32]  # [R]; token rows whose logits are wanted
     adapters: NDArray[np.int32] | None = None  # [T]; 0 is the base model
+    embeddings: NDArray[np.float32] | None = None  # [E, C]; the token id -1 - e stands for row e
 
 
 @dataclass(slots=True)

@@ -49,11 +49,12 @@ class InputBuilder:
     def build(self, plan: StepPlan) -> tuple[StepInputs, OutputRows]:
         """Arrays of the plan's rows, and what its output rows are."""
         decode = self._decode
-        has_adapters = self._table.has_adapters
+        has_adapters, embeddings = self._table.has_adapters, self._table.embeddings
         if (
             decode is not None
-            # Slots that look the same may have been taken over by sequences with other adapters.
-            and (not has_adapters or decode.version == self._table.version)
+            # Slots that look the same may have been taken over by sequences with other adapters, or whose
+            # prompt ends with a vector.
+            and (not (has_adapters or embeddings) or decode.version == self._table.version)
             and decode.advance(plan, self._history)
         ):
             return decode.inputs, decode.outputs
@@ -69,6 +70,7 @@ class InputBuilder:
             self._fill_single(rows, starts, slots)
         else:
             query_starts, num_tokens = self._fill_ragged(rows)
+        given = embeddings.place(rows, self._token_ids) if embeddings else None
         inputs = StepInputs(
             token_ids=self._token_ids[:num_tokens],
             positions=self._positions[:num_tokens],
@@ -78,6 +80,7 @@ class InputBuilder:
             block_tables=self._table.block_tables,
             output_rows=output_rows,
             adapters=self._adapters_of(slots, query_starts) if has_adapters else None,
+            embeddings=given,
         )
         is_decode = is_single and outputs.num_logits == len(rows)
         if is_decode:

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from headrace.core.sampling import SamplingParams
 from headrace.core.step import BlockWrite, SequenceStart
 from headrace.engine.executor.dry import DrySlots
+from headrace.engine.executor.embeddings import SlotEmbeddings
 from headrace.engine.executor.thinking import ThinkingLimits
 
 
@@ -25,6 +26,7 @@ class SlotTable:
         self.adapters: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
         self.has_adapters = False
         """Some sequence ran, or runs, with an adapter: most engines never look further."""
+        self.embeddings = SlotEmbeddings()
         self.version = 0
         """Changes when a slot is taken or left: what was gathered from the arrays is stale then."""
         self.temperature: NDArray[np.float32] = np.zeros(max_num_seqs, np.float32)
@@ -50,6 +52,7 @@ class SlotTable:
         """A sequence takes its slot; whatever an earlier one left is overwritten."""
         slot, params = start.slot, start.params
         self.version += 1
+        self.embeddings.start(start)
         self.history[slot, : len(start.token_ids)] = start.token_ids
         self.num_prompt[slot] = start.num_prompt_tokens
         self.seeds[slot] = start.seed
@@ -71,6 +74,7 @@ class SlotTable:
         self._biases.pop(slot, None)
         self._masks.pop(slot, None)
         self.thinking.end(slot)
+        self.embeddings.end(slot)
         self.dry.end(slot)
 
     @property

@@ -3,36 +3,70 @@
 from headrace.config.engine import SchedulerConfig
 from headrace.core.errors import BadRequestError, HeadraceError, PromptTooLongError
 from headrace.core.events import FinishReason
-from headrace.core.request import KVPolicy, KVPolicyKind, Request, TokenSegment
+from headrace.core.request import (
+    MEDIA_TOKEN_ID,
+    EmbeddingSegment,
+    KVPolicy,
+    KVPolicyKind,
+    Request,
+    TokenSegment,
+)
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.scheduler.beam_group import begin_search
-from headrace.engine.scheduler.sequence import Sequence, SequenceGroup, prompt_token_ids
-
-#: Token ids are stored as unsigned 32-bit in block hashes and as int32 by executors.
-_MAX_TOKEN_ID = 2**31 - 1
+from headrace.engine.scheduler.sequence import Sequence, SequenceGroup, media_spans
 
 
-def refusal(request: Request, room: int, *, is_known: bool) -> HeadraceError | None:
-    """The error that ends this request at once; None when it can run. `room` bounds all its tokens."""
+def refusal(
+    request: Request, room: int, embedding_size: int = 0, *, is_known: bool
+) -> HeadraceError | None:
+    """The error that ends this request at once; None when it can run.
+
+    `room` bounds all its tokens, `embedding_size` is that of vectors in prompts (0: it takes none).
+    """
     if is_known:
         return BadRequestError(f"A request with the id '{request.request_id}' is running.")
     if request.n < 1:
         return BadRequestError("n must be at least 1.", param="n")
-    if not all(isinstance(segment, TokenSegment) for segment in request.prompt):
-        return BadRequestError("This model takes text only.", param="prompt")
-    policy = request.kv_policy
-    if policy.kind is not KVPolicyKind.FULL and (policy.window < 1 or policy.num_sinks < 0):
-        return BadRequestError("A KV window has at least one token.", param="kv_policy")
-    if policy.kind is KVPolicyKind.EVICT and request.beams is not None:
-        return BadRequestError("A search keeps all keys: 'evict' is not for it.", param="kv_policy")
-    token_ids = [*prompt_token_ids(request), *request.prior_output_ids]
-    num_prompt = len(token_ids) - len(request.prior_output_ids)
+    fault = _embedding_fault(request, embedding_size)
+    if fault is not None:
+        return BadRequestError(fault, param="prompt")
+    fault = _policy_fault(request)
+    if fault is not None:
+        return BadRequestError(fault, param="kv_policy")
+    num_prompt = request.num_prompt_tokens
     if num_prompt == 0:
         return BadRequestError("The prompt is empty.", param="prompt")
-    if min(token_ids) < 0 or max(token_ids) > _MAX_TOKEN_ID:
+    texts = [s.token_ids for s in request.prompt if isinstance(s, TokenSegment)]
+    token_ids = [i for ids in (*texts, request.prior_output_ids) for i in ids]
+    # Ids are stored as unsigned 32-bit in block hashes and as int32 by executors.
+    if token_ids and (min(token_ids) < 0 or max(token_ids) >= MEDIA_TOKEN_ID):
         return BadRequestError("The prompt holds a token id out of range.", param="prompt")
     if num_prompt >= room:
         return PromptTooLongError(num_prompt, room, param="prompt")
+    return None
+
+
+def _policy_fault(request: Request) -> str | None:
+    policy = request.kv_policy
+    if policy.kind is not KVPolicyKind.FULL and (policy.window < 1 or policy.num_sinks < 0):
+        return "A KV window has at least one token."
+    if policy.kind is KVPolicyKind.EVICT and request.beams is not None:
+        return "A search keeps all keys: 'evict' is not for it."
+    return None
+
+
+def _embedding_fault(request: Request, size: int) -> str | None:
+    """What is wrong with vectors in the prompt."""
+    segments = [s for s in request.prompt if isinstance(s, EmbeddingSegment)]
+    if segments and not size:
+        return "This model takes text only."
+    if segments and request.params.prompt_logprobs is not None:
+        return "A prompt with embeddings has no log-probabilities: its tokens are not known."
+    for segment in segments:
+        if segment.num_tokens < 1 or len(segment.digest) != 32:
+            return "Embeddings are for at least one token and have a digest of 32 bytes."
+        if len(segment.data) != 4 * size * segment.num_tokens:
+            return f"Embeddings are float32 [{segment.num_tokens}, {size}] here."
     return None
 
 
@@ -61,7 +95,11 @@ def open_group(
         kind = KVPolicyKind(config.kv_policy)
         group.policy = KVPolicy(kind, config.kv_policy_sinks, config.kv_policy_tokens)
     group.sequences = tuple(
-        Sequence(group, index, ledger.chain(request.adapter, request.cache_salt))
+        Sequence(
+            group,
+            index,
+            ledger.chain(request.adapter, request.cache_salt, media_spans(request)),
+        )
         for index in range(request.num_sequences)
     )
     if request.beams is not None:

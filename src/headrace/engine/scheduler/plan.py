@@ -13,7 +13,10 @@ from headrace.core.step import (
 )
 from headrace.engine.memory.block_table import SequenceBlocks
 from headrace.engine.scheduler.eviction import observes, weighs
-from headrace.engine.scheduler.sequence import Sequence
+from headrace.engine.scheduler.sequence import Sequence, given_embeddings
+
+#: Prompt tokens of one step with log-probabilities, where memory sets no other bound.
+MAX_SCORED = 128
 
 
 class PlannedRow(Struct, frozen=True):
@@ -82,6 +85,7 @@ class PlanBuilder:
                 seed=sequence.seed,
                 adapter_index=group.adapter_index,
                 grammar=group.request.grammar,
+                embeddings=given_embeddings(group.request),
             )
         )
 

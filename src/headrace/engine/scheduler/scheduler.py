@@ -33,16 +33,13 @@ from headrace.engine.scheduler.eviction import evict
 from headrace.engine.scheduler.gauges import measure
 from headrace.engine.scheduler.intake import finished_before, no_adapters, open_group, refusal
 from headrace.engine.scheduler.outcome import fault_of, judge
-from headrace.engine.scheduler.plan import Flight, PlannedRow
+from headrace.engine.scheduler.plan import MAX_SCORED, Flight, PlannedRow
 from headrace.engine.scheduler.planner import Planner
 from headrace.engine.scheduler.reports import event_of, refused_event, scored_event, time_out
 from headrace.engine.scheduler.roster import Roster
 from headrace.engine.scheduler.sequence import Sequence, SequenceGroup
 from headrace.engine.scheduler.totals import Totals
 from headrace.engine.scheduler.trials import Trials
-
-#: Prompt tokens of one step with log-probabilities, where memory sets no other bound.
-MAX_SCORED = 128
 
 
 class Scheduler:
@@ -58,9 +55,11 @@ class Scheduler:
         max_scored: int = MAX_SCORED,
         adapters: Callable[[Request], int] = no_adapters,
         tier: TierIndex | None = None,
+        embedding_size: int = 0,
     ) -> None:
         """`max_scored` bounds the prompt tokens of one step that have log-probabilities; `adapters` tells the
-        number of a request's adapter, -1 where that is not loaded; `tier` has blocks that can be loaded.
+        number of a request's adapter, -1 where that is not loaded; `tier` has blocks that can be loaded;
+        prompts may hold vectors of `embedding_size`, 0 for none.
         """
         # A slot that no token of the budget is left for would starve: decode rows always fit a step.
         max_running = min(config.max_num_seqs, config.max_num_batched_tokens)
@@ -73,6 +72,7 @@ class Scheduler:
         self._roster = Roster(ledger, max_running)
         self._drafts = draft_source
         self._adapters = adapters
+        self._embedding_size = embedding_size
         self._trials = Trials()
         self._loads = BlockLoads(ledger, tier)
         self._planner = Planner(
@@ -95,9 +95,9 @@ class Scheduler:
     def add(self, request: Request, now: float) -> list[TokenEvent]:
         """Take a request in. Returns its final events when it cannot run, or need not."""
         self.totals.started += max(1, request.num_sequences)
-        error = refusal(
-            request, self.max_tokens, is_known=request.request_id in self._roster.groups
-        ) or beam_refusal(request, self._ledger, self._max_running, self.max_tokens)
+        is_known = request.request_id in self._roster.groups
+        error = refusal(request, self.max_tokens, self._embedding_size, is_known=is_known)
+        error = error or beam_refusal(request, self._ledger, self._max_running, self.max_tokens)
         adapter_index = 0 if request.adapter is None else self._adapters(request)
         if adapter_index < 0:
             error = NotFoundError("The adapter is not loaded.")

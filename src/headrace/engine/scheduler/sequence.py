@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING
 
 from headrace.core.errors import InternalError
 from headrace.core.events import FinishReason, RequestTimes
-from headrace.core.request import KVPolicyKind, Request, TokenSegment
+from headrace.core.request import (
+    MEDIA_TOKEN_ID,
+    EmbeddingSegment,
+    KVPolicyKind,
+    Request,
+    TokenSegment,
+)
+from headrace.core.step import GivenEmbeddings
 from headrace.engine.memory.block_table import SequenceBlocks
-from headrace.engine.memory.hashing import HashChain
+from headrace.engine.memory.hashing import HashChain, MediaSpan
 
 if TYPE_CHECKING:
     from headrace.engine.scheduler.beam_group import BeamGroup
@@ -286,12 +293,36 @@ class SequenceGroup:
 
 
 def prompt_token_ids(request: Request) -> list[int]:
-    """All ids of a prompt that has token segments only (`intake` refuses others)."""
+    """All ids of a prompt, with MEDIA_TOKEN_ID at positions that are given as vectors."""
     token_ids: list[int] = []
     for segment in request.prompt:
         if isinstance(segment, TokenSegment):
             token_ids.extend(segment.token_ids)
+        else:
+            token_ids.extend([MEDIA_TOKEN_ID] * segment.num_tokens)
     return token_ids
+
+
+def given_embeddings(request: Request) -> tuple[GivenEmbeddings, ...]:
+    """Where the prompt's vectors are."""
+    found: list[GivenEmbeddings] = []
+    start = 0
+    for segment in request.prompt:
+        if isinstance(segment, TokenSegment):
+            start += len(segment.token_ids)
+        else:
+            found.append(GivenEmbeddings(start, segment.num_tokens, segment.data))
+            start += segment.num_tokens
+    return tuple(found)
+
+
+def media_spans(request: Request) -> tuple[MediaSpan, ...]:
+    """What block hashes say of the prompt's vectors."""
+    digests = [s.digest for s in request.prompt if isinstance(s, EmbeddingSegment)]
+    return tuple(
+        MediaSpan(given.start, given.num_tokens, digest)
+        for given, digest in zip(given_embeddings(request), digests, strict=True)
+    )
 
 
 def derive_seed(seed: int, index: int) -> int:

@@ -22,14 +22,12 @@ from headrace.core.errors import (
 )
 from headrace.core.events import FinishReason, RequestTimes, TokenEvent
 from headrace.core.pooling import PoolingParams
-from headrace.core.request import Request
+from headrace.core.request import MEDIA_TOKEN_ID, Request, TokenSegment
 from headrace.core.stats import EngineStats
 from headrace.core.step import PlanText, StepPlan, StepResult
 from headrace.engine.scheduler.intake import no_adapters
 from headrace.engine.scheduler.sequence import prompt_token_ids
 from headrace.engine.scheduler.totals import Totals
-
-_MAX_TOKEN_ID = 2**31 - 1
 
 
 class TextBounds(NamedTuple):
@@ -91,7 +89,9 @@ class TextLane:
     def add(self, request: Request, now: float) -> list[TokenEvent]:
         """Take a text in. Returns its end when it cannot run."""
         self._totals.started += 1
-        token_ids = prompt_token_ids(request)
+        # Vectors are refused, and claim any length.
+        is_text = all(isinstance(segment, TokenSegment) for segment in request.prompt)
+        token_ids = prompt_token_ids(request) if is_text else [MEDIA_TOKEN_ID]
         adapter_index = 0 if request.adapter is None else self._adapters(request)
         error = self._refusal(request, token_ids, adapter_index)
         if error is not None:
@@ -252,7 +252,7 @@ class TextLane:
             return BadRequestError(
                 f"The text has {len(token_ids)} tokens; this model takes {limit}.", param="input"
             )
-        if min(token_ids) < 0 or max(token_ids) > _MAX_TOKEN_ID:
+        if min(token_ids) < 0 or max(token_ids) >= MEDIA_TOKEN_ID:
             return BadRequestError("The text holds a token id out of range.", param="input")
         return None
 

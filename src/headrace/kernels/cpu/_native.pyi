@@ -127,6 +127,7 @@ class BoundStep:
         block_tables: tuple[NDArray[np.int32], ...],
         output_rows: NDArray[np.int32],
         adapters: NDArray[np.int32] | None,
+        embeddings: NDArray[np.float32] | None,
         result: NDArray[np.float32] | None,
         /,
     ) -> None: ...

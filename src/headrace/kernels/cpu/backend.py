@@ -130,6 +130,7 @@ class CpuProgram:
             inputs.block_tables,
             inputs.output_rows,
             inputs.adapters,
+            inputs.embeddings,
             result,
         )
 

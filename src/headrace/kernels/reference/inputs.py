@@ -13,6 +13,8 @@ def check_inputs(inputs: StepInputs, limits: StepLimits, layout: KVLayout) -> No
     num_outputs = len(inputs.output_rows)
     require(num_outputs <= limits.max_outputs, f"{num_outputs} rows exceed {limits.max_outputs}")
     require(len(inputs.positions) == num_tokens, "positions and token_ids differ in length")
+    num_given = 0 if inputs.embeddings is None else len(inputs.embeddings)
+    require(bool(np.all(inputs.token_ids >= -num_given)), "a token id is below the embeddings")
     starts = inputs.query_starts
     require(len(starts) == num_sequences + 1, "query_starts has one entry more than slots")
     require(len(inputs.key_starts) == num_sequences, "key_starts and slots differ in length")

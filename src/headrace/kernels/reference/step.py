@@ -44,7 +44,12 @@ class ReferenceStep:
     # ---- embedding and elementwise -------------------------------------------------------------
 
     def embed(self, table: ReferenceWeight, out: Buffer, scale: float) -> None:
-        self.store(out, table.rows(self._inputs.token_ids) * np.float32(scale))
+        ids, given = self._inputs.token_ids, self._inputs.embeddings
+        rows = table.rows(np.maximum(ids, 0)) * np.float32(scale)
+        if given is not None:
+            require(given.shape[1] == out.width, "embeddings are not as wide as the table's rows")
+            rows[ids < 0] = given[-1 - ids[ids < 0]]
+        self.store(out, rows)
 
     def rms_norm(self, x: Buffer, weight: Float32, out: Buffer, eps: float) -> None:
         self.store(out, elementwise.rms_norm(self.load(x), weight, eps))

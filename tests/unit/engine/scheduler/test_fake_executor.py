@@ -2,7 +2,8 @@
 
 import pytest
 from tests.support.engine_run import make_request
-from tests.support.fake_executor import FakeExecutor, PlanError, reference_tokens
+from tests.support.fake_executor import FakeExecutor, PlanError
+from tests.support.reference_tokens import reference_tokens
 
 from headrace.core.sampling import SamplingParams
 from headrace.core.step import (

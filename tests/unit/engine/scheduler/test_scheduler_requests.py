@@ -8,7 +8,15 @@ from headrace.config.engine import SchedulerConfig
 from headrace.core.beams import BeamSearch
 from headrace.core.errors import InternalError
 from headrace.core.events import FinishReason
-from headrace.core.request import EmbeddingSegment, KVPolicy, KVPolicyKind, Request
+from headrace.core.request import (
+    MEDIA_TOKEN_ID,
+    EmbeddingSegment,
+    KVPolicy,
+    KVPolicyKind,
+    Request,
+    TokenSegment,
+    embedding_segment,
+)
 from headrace.core.sampling import SamplingParams
 from headrace.core.step import StepResult
 
@@ -72,7 +80,19 @@ def test_max_tokens_is_clamped_to_the_room_and_others_are_not_touched():
     [
         ({"prompt": ()}, "empty"),
         ({"n": 0}, "n must"),
-        ({"prompt": (EmbeddingSegment(b"d", 1, b""),)}, "text"),
+        ({"prompt": (EmbeddingSegment(b"d", 1, b"data"),)}, "digest"),
+        ({"prompt": (embedding_segment(b"data", 0),)}, "at least one"),
+        ({"prompt": (embedding_segment(b"data", -1),)}, "at least one"),
+        ({"prompt": (embedding_segment(b"data", 10**12),)}, "float32"),
+        ({"prompt": (embedding_segment(b"data data", 2),)}, "float32"),
+        (
+            {
+                "prompt": (embedding_segment(b"data", 1),),
+                "params": SamplingParams(prompt_logprobs=1),
+            },
+            "log-probabilities",
+        ),
+        ({"prompt": (TokenSegment([MEDIA_TOKEN_ID]),)}, "out of range"),
         ({"adapter": "x"}, "adapter"),
         ({"kv_policy": KVPolicy(KVPolicyKind.EVICT)}, "window"),
         ({"kv_policy": KVPolicy(KVPolicyKind.EVICT, -1, 4)}, "window"),
@@ -323,3 +343,12 @@ def test_kv_events_follow_what_is_published():
     told = [t for e in events for t in e.token_ids]
     assert told == [*tokens(9), *run.tokens("a")][: len(told)]
     assert len(told) == 12
+
+
+def test_a_model_without_room_for_vectors_takes_text_only():
+    run = EngineRun()
+    run.scheduler._embedding_size = 0
+    request = make_request("a", [1])
+    segment = embedding_segment(b"data", 1)
+    (event,) = run.scheduler.add(msgspec.structs.replace(request, prompt=(segment,)), 0.0)
+    assert "text only" in event.error

@@ -5,6 +5,7 @@ from tests.support.engine_run import make_request
 
 from headrace.core.events import FinishReason
 from headrace.core.pooling import PoolingParams, PoolKind
+from headrace.core.request import embedding_segment
 from headrace.core.stats import EngineStats
 from headrace.core.step import StepResult, TextResult
 from headrace.engine.scheduler.texts import TextBounds, TextLane
@@ -86,6 +87,12 @@ def test_an_id_that_runs_is_refused():
     made = lane()
     made.add(text("a"), 1.0)
     assert "running" in made.add(text("a"), 1.0)[0].error
+
+
+def test_vectors_are_not_made_of_vectors():
+    made = lane()
+    (event,) = made.add(text("a", prompt=(embedding_segment(b"data", 10**12),)), 1.0)
+    assert event.error_kind == "BadRequestError"
 
 
 @pytest.mark.parametrize("is_in_flight", [False, True])
