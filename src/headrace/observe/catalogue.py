@@ -182,6 +182,15 @@ GATEWAY_SHADOWS = Metric(
     "Copies of requests to another model, by outcome: answered, failed, left_out.",
     ("outcome",), server_wide=True,
 )  # fmt: skip
+PIPELINE_STEPS = Metric(
+    "headrace_gateway_pipeline_steps_total", Kind.COUNTER, "steps",
+    "Steps of pipelines, by outcome: ok, skipped or failed.",
+    ("pipeline", "step", "outcome"), server_wide=True,
+)  # fmt: skip
+PIPELINE_TIME = Metric(
+    "headrace_gateway_pipeline_step_seconds", Kind.HISTOGRAM, "seconds",
+    "How long a step of a pipeline took.", ("pipeline", "step"), buckets=DURATION, server_wide=True,
+)  # fmt: skip
 TOOL_CALLS = Metric(
     "headrace_gateway_tool_calls_total", Kind.COUNTER, "calls",
     "Calls of tools by the gateway, by server or endpoint and outcome: ok or error.",

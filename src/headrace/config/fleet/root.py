@@ -10,6 +10,7 @@ from headrace.config.fleet.flow import FlowConfig
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.models import ModelsConfig
+from headrace.config.fleet.pipelines import PipelinesConfig
 from headrace.config.fleet.replicas import ReplicaSpec, check_names
 from headrace.config.fleet.routing import RoutingConfig
 from headrace.config.fleet.tools import ToolsConfig
@@ -41,6 +42,7 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cache: CacheConfig = CacheConfig()
     accounts: AccountsConfig = AccountsConfig()
     tools: ToolsConfig = ToolsConfig()
+    pipelines: PipelinesConfig = PipelinesConfig()
 
     def __post_init__(self) -> None:
         """Raises ConfigError for keys in the wrong table, and if two replicas have one name."""

@@ -12,6 +12,7 @@ from headrace.fleet.gateway.dispatch import Dispatcher
 from headrace.fleet.gateway.flow.admission import Admission
 from headrace.fleet.gateway.models.canary import Canaries
 from headrace.fleet.gateway.order import Trade
+from headrace.fleet.gateway.pipelines.runner import Pipelines
 from headrace.fleet.gateway.prefix.knowledge import Knowledge
 from headrace.fleet.gateway.router import Router
 from headrace.fleet.gateway.routing.choose import choose
@@ -56,6 +57,7 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
     admission = Admission(config.flow, clock, router.free_in_lane, metrics=metrics)
     books = Books(config, clock, metrics)
     toolbox = Toolbox(config.tools, metrics, clock)
+    pipelines = Pipelines(config.pipelines, metrics, clock)
     trade = Trade(
         config=config,
         registry=registry,
@@ -67,7 +69,7 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
         clock=clock,
     )
     shadows = Shadows(dispatcher, metrics, clock)
-    service = Service(trade, open_cache(config.cache, clock, metrics), shadows, toolbox)
+    service = Service(trade, open_cache(config.cache, clock, metrics), shadows, toolbox, pipelines)
 
     def on_change() -> None:
         prober.sync()

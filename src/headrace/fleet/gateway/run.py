@@ -100,6 +100,7 @@ class Gateway:
         parts = self.parts
         await parts.shadows.close()
         await parts.toolbox.close()
+        parts.service.pipelines.close()
         await parts.prober.close()
         await parts.knowledge.close()
         await parts.service.cache.close()

@@ -21,6 +21,7 @@ from headrace.fleet.gateway.models.needs import Facts, read_needs, suitable
 from headrace.fleet.gateway.models.resolve import resolve
 from headrace.fleet.gateway.models.values import Asked, Route, Target
 from headrace.fleet.gateway.order import Order, Trade
+from headrace.fleet.gateway.pipelines.runner import Pipelines
 from headrace.fleet.gateway.prefix.knowledge import BY_PREFIX
 from headrace.fleet.gateway.router import Router, Wanted
 from headrace.fleet.gateway.shadow import Shadows
@@ -46,10 +47,16 @@ class Service:
     """The gateway's way of a request."""
 
     def __init__(
-        self, trade: Trade, cache: ResponseCache, shadows: Shadows, toolbox: Toolbox
+        self,
+        trade: Trade,
+        cache: ResponseCache,
+        shadows: Shadows,
+        toolbox: Toolbox,
+        pipelines: Pipelines,
     ) -> None:
         self._trade = trade
         self._toolbox = toolbox
+        self.pipelines = pipelines
         self.cache = cache
         self._shadows = shadows
         self._bodies = BodyBudget(trade.config.gateway.max_buffered_bytes)
@@ -80,7 +87,7 @@ class Service:
     def names(self) -> tuple[str, ...]:
         """Names with a rule, beside those of the replicas."""
         rules = self._trade.config.models.rules
-        return tuple(rule.name for rule in rules if "*" not in rule.name)
+        return (*self.pipelines.names, *(rule.name for rule in rules if "*" not in rule.name))
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: one request to one of `ENDPOINTS`. A client that leaves ends it everywhere at once."""
@@ -136,6 +143,14 @@ class Service:
 
     async def serve(self, call: Call, account: Account, send: Send) -> None:
         """Answer one request, whoever makes it: a client, or a step of something larger. Raises HeadraceError."""
+        if self.pipelines.knows(call.model):
+            account.check_model(call.model)
+            if call.endpoint.kind is not Kind.CHAT:
+                raise BadRequestError(
+                    f"'{call.model}' is a pipeline: it answers chat completions.", param="model"
+                )
+            await self.pipelines.run(call.model, call.body, _Gate(self, call, account), send)
+            return
         loop_of = LOOPS.get(call.endpoint.path)
         if loop_of is not None and self._toolbox.may_have(call.body.get("tools")):
             name = self._named(call)
@@ -144,7 +159,7 @@ class Service:
                 account.check_model(name)
 
                 async def round_of(body: dict[str, Any], hear: Send) -> None:
-                    inner = self._inner(call.endpoint.path, body, call)
+                    inner = self.inner(call.endpoint.path, body, call)
                     await self._serve_once(inner, account, hear)
 
                 loop = loop_of(self._toolbox, plan, call.body, call.request_id, round_of)
@@ -167,18 +182,7 @@ class Service:
         inquiry = self._inquiry(call, account, str(route.targets[0]))
         await serve(self.cache, inquiry, send, order.make)
 
-    async def ask(
-        self, path: str, body: Mapping[str, Any], account: Account, outer: Call
-    ) -> InnerAnswer:
-        """The whole answer to a request that a step of `outer` makes. Raises HeadraceError, as for a client.
-
-        It is paid for, queued, routed and cached like any other; cancelling the caller ends it.
-        """
-        sink = Sink()
-        await self.serve(self._inner(path, body, outer), account, sink.send)
-        return sink.answer()
-
-    def _inner(self, path: str, body: Mapping[str, Any], outer: Call) -> Call:
+    def inner(self, path: str, body: Mapping[str, Any], outer: Call) -> Call:
         """A request that is made for another one."""
         gateway = self._trade.config.gateway
         return read_call(
@@ -281,6 +285,26 @@ class Service:
             header=call.headers.get(REQUEST_HEADER),
             key_mode=account.cache,
         )
+
+
+class _Gate:
+    """Requests that the steps of a pipeline make for its caller: paid for, queued, routed and cached like any other."""
+
+    def __init__(self, service: Service, call: Call, account: Account) -> None:
+        self._service = service
+        self._call = call
+        self._account = account
+
+    async def ask(self, path: str, body: Mapping[str, Any]) -> InnerAnswer:
+        """Part of Gate. Raises HeadraceError, as for a client; cancelling the caller ends it."""
+        sink = Sink()
+        await self.serve(path, body, sink.send)
+        return sink.answer()
+
+    async def serve(self, path: str, body: Mapping[str, Any], send: Send) -> None:
+        """Part of Gate."""
+        inner = self._service.inner(path, body, self._call)
+        await self._service.serve(inner, self._account, send)
 
 
 def _session(call: Call, names: tuple[str, ...]) -> str:

@@ -1,0 +1,1 @@
+"""Declared steps behind the name of a model: templates, models, retrieval, other servers."""
