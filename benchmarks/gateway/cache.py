@@ -54,6 +54,9 @@ async def main(entries: int) -> None:
     async def ignore(message: Message) -> None:
         return
 
+    async def admitted() -> None:
+        return
+
     async def ask(number: int, times: int = 1) -> None:
         said = answer(number, times)
 
@@ -61,7 +64,7 @@ async def main(entries: int) -> None:
             await send_body(send, said)
 
         inquiry = cache.ask(path=CHAT, body=body(number), tenant="t", model="m")
-        await serve(cache, inquiry, ignore, make)
+        await serve(cache, inquiry, ignore, make, admitted)
 
     misses: list[float] = []
     for number in range(entries):

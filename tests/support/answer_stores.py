@@ -1,4 +1,4 @@
-"""Stores of answers for tests: one in memory, one that is broken."""
+"""Stores of answers for tests: one in memory, one that is broken; and an open door."""
 
 from headrace.fleet.cache.store import StoreError
 
@@ -45,3 +45,7 @@ class BrokenStore:
 
     async def close(self) -> None:
         return
+
+
+async def admitted() -> None:
+    """Everybody may have an answer that costs nothing."""

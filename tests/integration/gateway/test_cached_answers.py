@@ -11,8 +11,9 @@ import pytest
 from tests.support.stub_replica import Reply, StubReplica, stub_replica
 from tests.support.wire_answers import sse
 
+from headrace.config.fleet.accounts import AccountsConfig, Limits
 from headrace.config.fleet.cache import CacheConfig
-from headrace.config.fleet.gateway import GatewayConfig, TimeoutConfig
+from headrace.config.fleet.gateway import GatewayConfig, RetryConfig, TimeoutConfig
 from headrace.config.fleet.replicas import Dialect, ReplicaSpec
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import SystemClock
@@ -84,12 +85,18 @@ async def until(condition: Callable[[], object]) -> None:
 
 @asynccontextmanager
 async def gateway(
-    stub: StubReplica, dialect: Dialect = Dialect.OPENAI, **cache: Any
+    stub: StubReplica,
+    dialect: Dialect = Dialect.OPENAI,
+    limits: Limits = Limits(),  # noqa: B008  a frozen value
+    **cache: Any,
 ) -> AsyncIterator[Client]:
     clock = SystemClock()
     config = FleetConfig(
-        gateway=GatewayConfig(timeouts=TimeoutConfig(first_token=20.0)),
+        gateway=GatewayConfig(
+            timeouts=TimeoutConfig(first_token=20.0), retries=RetryConfig(resume_attempts=0)
+        ),
         replicas=(ReplicaSpec(url=stub.url, dialect=dialect, models=("m",)),),
+        accounts=AccountsConfig(anonymous=limits),
         cache=CacheConfig(enabled=True, **cache),
     )
     parts = build(config, clock)
@@ -205,6 +212,18 @@ async def test_errors_are_not_kept_and_bypass_bypasses() -> None:
         assert only.status_code == 504
         wrong = await client.post(CHAT, json=BODY, headers={"x-headrace-cache": "maybe"})
         assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "x-headrace-cache")
+
+
+async def test_hits_count_as_requests_and_cost_nothing() -> None:
+    limits = Limits(requests_per_minute=3, tokens_per_minute=100_000)
+    async with stub_replica(openai) as stub, gateway(stub, limits=limits) as client:
+        said = []
+        for _ in range(4):
+            answer = await client.post(CHAT, json=BODY)
+            said.append((answer.status_code, answer.headers.get("x-headrace-cache")))
+            await client.settle()
+        assert said == [(200, "miss"), (200, "hit"), (200, "hit"), (429, None)]
+        assert len(stub.posts) == 1
 
 
 CLAUDE = [

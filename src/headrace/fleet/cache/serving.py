@@ -1,13 +1,14 @@
 """One request by way of the cache: told from it, shared with one in flight, or made and heard.
 
     inquiry = cache.ask(path=..., body=..., tenant=..., model=..., header=..., key_mode=...)
-    outcome = await serve(cache, inquiry, send, make)
+    outcome = await serve(cache, inquiry, send, make, admit)
 
 `make(send)` is the request without a cache: it sends an answer as ASGI has it, or raises before it has sent anything.
 It may run in a task of its own and outlive its client, for as long as others listen; so what must be done when it
 ends (settling a budget, say) belongs into it.
 """
 
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -26,6 +27,10 @@ FALLBACK_HEADER: Final = "x-headrace-fallback"
 USAGE: Final = "headrace.usage"
 
 
+Admit = Callable[[], Awaitable[None]]
+"""May the client have an answer that costs nothing? Raises what it is told instead."""
+
+
 class Outcome(Struct, frozen=True):
     """What became of a request."""
 
@@ -33,14 +38,25 @@ class Outcome(Struct, frozen=True):
     usage: dict[str, Any] | None = None
     """Of a hit: OpenAI's usage object of the first time. Nothing was computed for this request."""
 
+    @property
+    def was_made(self) -> bool:
+        """Its own `make` answered."""
+        return self.result in (Result.MISS, Result.BYPASS)
 
-async def serve(cache: ResponseCache, inquiry: Inquiry | None, send: Send, make: Make) -> Outcome:
-    """Answer the request. Raises what `make` raises, and HttpError 504 for one that wants a hit and has none."""
+
+async def serve(
+    cache: ResponseCache, inquiry: Inquiry | None, send: Send, make: Make, admit: Admit
+) -> Outcome:
+    """Answer the request. Raises what `make` and `admit` raise, and HttpError 504 for one that wants a hit and has none.
+
+    `admit` is asked before an answer is told that need not be made for this request; `make` does its own asking.
+    """
     if inquiry is None:
         await make(send)
         return Outcome(Result.BYPASS)
     hit = await cache.lookup(inquiry)
     if hit is not None:
+        await admit()
         cache.count(inquiry, hit.result)
         await _tell(hit, inquiry.question.is_stream, send)
         return Outcome(hit.result, hit.answer.usage)
@@ -49,17 +65,21 @@ async def serve(cache: ResponseCache, inquiry: Inquiry | None, send: Send, make:
         cache.count(inquiry, result)
         await _heard(cache, inquiry, _marked(send, result), make)
         return Outcome(result)
-    return await _listen(cache, inquiry, send, make)
+    return await _listen(cache, inquiry, send, make, admit)
 
 
-async def _listen(cache: ResponseCache, inquiry: Inquiry, send: Send, make: Make) -> Outcome:
+async def _listen(
+    cache: ResponseCache, inquiry: Inquiry, send: Send, make: Make, admit: Admit
+) -> Outcome:
     async def made(hear: Send) -> None:
         await _heard(cache, inquiry, hear, make)
 
     listener = await cache.flights.join(inquiry.question.flight_key, made)
     result = Result.MISS if listener.is_first else Result.SHARED
-    cache.count(inquiry, result)
     try:
+        if not listener.is_first:
+            await admit()
+        cache.count(inquiry, result)
         send = _marked(send, result)
         await send(await listener.head())
         async with aclosing(listener.chunks()) as chunks:

@@ -5,9 +5,9 @@ It may outlive its client: others may listen to its answer (`cache/serving.py`).
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from headrace.config.fleet.models import Cause
 from headrace.config.fleet.replicas import Price
@@ -38,6 +38,7 @@ from headrace.fleet.gateway.flow.slot import Slot
 from headrace.fleet.gateway.flow.values import Ticket
 from headrace.fleet.gateway.models.canary import Canaries, Outcome
 from headrace.fleet.gateway.models.values import Route, Target
+from headrace.fleet.gateway.progress import Usage, usage_of
 from headrace.fleet.gateway.router import Wanted
 from headrace.fleet.registry import Registry
 from headrace.web.asgi import Send
@@ -115,6 +116,18 @@ class Order:
             raise
         finally:
             self._record(answer, status)
+
+    async def admit(self) -> None:
+        """It need not be made, for its answer is known: it counts as a request all the same. Raises OverloadedError."""
+        reservation = await self._trade.accounts.reserve(self._account, Estimate())
+        with reservation:
+            reservation.settle(tokens=0, cost=0)
+
+    def record_told(self, usage: Mapping[str, Any] | None) -> None:
+        """Its answer was told without being made; `usage` is what it cost the first time."""
+        found = usage_of(dict(usage)) if usage is not None else Usage()
+        bill = Bill(prompt_tokens=found.prompt_tokens, output_tokens=found.output_tokens)
+        self._trade.ledger.record(self._row(bill, status=200, ttft=None))
 
     # -- targets ----------------------------------------------------------------------------------
 
@@ -224,8 +237,16 @@ class Order:
         for trial in self._route.trials if status != 499 else ():
             if why := trade.canaries.note(trial, outcome, now):
                 log.warning("The canary of %s is off: %s", trial.rule, why)
-        bill = self._bill
-        row = UsageRow(
+        row = self._row(self._bill, status=status, ttft=ttft)
+        if self._was_placed:
+            trade.ledger.record(row)
+        else:
+            trade.ledger.count(row)
+
+    def _row(self, bill: Bill, *, status: int, ttft: float | None) -> UsageRow:
+        trade, call = self._trade, self._call
+        now = trade.clock.monotonic()
+        return UsageRow(
             time=trade.clock.wall() - (now - call.arrival),
             request_id=call.request_id,
             key=self._account.key,
@@ -240,10 +261,6 @@ class Order:
             latency=now - call.arrival,
             status=status,
         )
-        if self._was_placed:
-            trade.ledger.record(row)
-        else:
-            trade.ledger.count(row)
 
 
 def _cause_of(error: HeadraceError) -> Cause | None:

@@ -180,7 +180,9 @@ class Service:
             self._shadows.copy(call, wanted_of(route.shadow))
         order = Order(self._trade, account, call, route, wanted_of)
         inquiry = self._inquiry(call, account, str(route.targets[0]))
-        await serve(self.cache, inquiry, send, order.make)
+        outcome = await serve(self.cache, inquiry, send, order.make, order.admit)
+        if not outcome.was_made:
+            order.record_told(outcome.usage)
 
     def inner(self, path: str, body: Mapping[str, Any], outer: Call) -> Call:
         """A request that is made for another one."""

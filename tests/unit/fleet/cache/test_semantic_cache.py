@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.answer_stores import DictStore
+from tests.support.answer_stores import DictStore, admitted
 from tests.support.fake_clock import FakeClock
 
 from headrace.config.fleet.cache import CacheConfig, SemanticConfig, SemanticMode
@@ -73,7 +73,7 @@ class Gateway:
         inquiry = self.cache.ask(
             path=CHAT, body=json.dumps(content).encode(), tenant=tenant, model="m"
         )
-        outcome = await serve(self.cache, inquiry, hear, make)
+        outcome = await serve(self.cache, inquiry, hear, make, admitted)
         await self.cache.settle()
         return outcome
 

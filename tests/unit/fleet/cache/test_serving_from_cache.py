@@ -3,11 +3,11 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.answer_stores import BrokenStore, DictStore
+from tests.support.answer_stores import BrokenStore, DictStore, admitted
 from tests.support.fake_clock import FakeClock
 
 from headrace.config.fleet.cache import CacheConfig, CacheMode
-from headrace.core.errors import BadRequestError, UnavailableError
+from headrace.core.errors import BadRequestError, OverloadedError, UnavailableError
 from headrace.fleet.cache.front import ResponseCache, Result
 from headrace.fleet.cache.serving import Outcome, serve
 from headrace.fleet.cache.store import Store
@@ -37,10 +37,16 @@ class Gateway:
             CacheConfig(enabled=True, **config), store or DictStore(), self.clock, self.metrics
         )
         self.made = 0
+        self.is_full = False
         self.status = 200
         self.answer: Any = WHOLE
         self.gate = asyncio.Event()
         self.gate.set()
+
+    async def admit(self) -> None:
+        if self.is_full:
+            raise OverloadedError("too many")
+        await admitted()
 
     async def make(self, send: Send) -> None:
         self.made += 1
@@ -62,7 +68,7 @@ class Gateway:
         asked = {"path": CHAT, "tenant": "t", "model": "m", "header": header, **fields}
         inquiry = self.cache.ask(body=json.dumps(body).encode(), **asked)
         heard = Heard()
-        outcome = await serve(self.cache, inquiry, heard.send, self.make)
+        outcome = await serve(self.cache, inquiry, heard.send, self.make, self.admit)
         await self.cache.settle()
         return heard, outcome
 
@@ -280,3 +286,21 @@ async def test_routes_without_a_cache_and_caches_that_are_off() -> None:
     inquiry = off.ask(path=CHAT, body=json.dumps(BODY).encode(), tenant="", model="m")
     assert inquiry is not None
     assert not any((inquiry.may_look, inquiry.may_keep, inquiry.may_share))
+
+
+async def test_hits_and_shared_answers_are_asked_about_too() -> None:
+    gateway = Gateway()
+    await gateway.ask()
+    gateway.is_full = True
+    with pytest.raises(OverloadedError):
+        await gateway.ask()
+    body = {**BODY, "max_tokens": 3}
+    gateway.gate.clear()
+    waiting = [asyncio.ensure_future(gateway.ask(body)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    gateway.gate.set()
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert sorted(type(result).__name__ for result in results) == [
+        "OverloadedError", "OverloadedError", "tuple"
+    ]  # fmt: skip
+    assert gateway.cache.flights.held_bytes == 0
