@@ -92,6 +92,8 @@ class Order:
         self._wanted_of = wanted_of
         self._dispatch: Dispatch | None = None
         self._was_placed = False
+        self._first_ended: bool | None = None
+        """Whether the target that was meant answered; None: it was not asked, or the client left."""
         self._bill = Bill()
 
     async def make(self, send: Send) -> None:
@@ -138,19 +140,27 @@ class Order:
             has_fallback = self._route.fallback(Cause.UNAVAILABLE, place + 1) is not None
             try:
                 await self._at(target, answer, has_fallback=has_fallback)
+                self._note_end(place, answer.status < 500)
                 return
             except RefusedError as error:
+                self._note_end(place, True)
                 following = self._route.fallback(_cause_of_refusal(error), place + 1)
                 if following is None:
                     await answer.refused(error.refusal)
                     return
             except HeadraceError as error:
+                self._note_end(place, status_for(error) < 500)
                 cause = _cause_of(error)
                 following = None if cause is None else self._route.fallback(cause, place + 1)
                 if following is None or answer.has_begun:
                     raise
             place = following
             answer.headers[FALLBACK_HEADER] = str(self._route.targets[place])
+
+    def _note_end(self, place: int, is_good: bool) -> None:
+        """A fallback's answer says nothing of the target that was meant."""
+        if place == 0:
+            self._first_ended = is_good
 
     async def _at(self, target: Target, answer: Answer, *, has_fallback: bool) -> None:
         trade, call = self._trade, self._call
@@ -233,8 +243,9 @@ class Order:
         trade, call = self._trade, self._call
         now = trade.clock.monotonic()
         ttft = None if answer.began_at is None else answer.began_at - call.arrival
-        outcome = Outcome(is_error=status >= 500, seconds=ttft)
-        for trial in self._route.trials if status != 499 else ():
+        is_good = self._first_ended
+        outcome = Outcome(is_error=not is_good, seconds=ttft if is_good else None)
+        for trial in self._route.trials if is_good is not None else ():
             if why := trade.canaries.note(trial, outcome, now):
                 log.warning("The canary of %s is off: %s", trial.rule, why)
         row = self._row(self._bill, status=status, ttft=ttft)
