@@ -6,6 +6,7 @@ number; they are served on `/metrics/vllm`.
 
 from collections.abc import Iterable
 
+from headrace.observe import gateway_metrics
 from headrace.observe.metric import (
     DURATION,
     INTERVAL,
@@ -365,8 +366,9 @@ SEMANTIC_ENTRIES = Metric(
 
 
 def catalogue() -> tuple[Metric, ...]:
-    """All metrics, in the order of this file."""
-    return tuple(value for value in globals().values() if isinstance(value, Metric))
+    """All metrics, in the order of this file; then those of gateways by replica."""
+    tables = (globals(), vars(gateway_metrics))
+    return tuple(v for table in tables for v in table.values() if isinstance(v, Metric))
 
 
 def markdown(metrics: Iterable[Metric] | None = None) -> str:

@@ -1,7 +1,8 @@
 """The numbers behind the catalogue: plain Python values, cheap enough for every token."""
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from typing import Any
 
 from headrace.observe.metric import Kind, Metric
 
@@ -52,6 +53,16 @@ class Metrics:
         if found is None:
             found = family[labels] = Histogram(metric.buckets)
         return found
+
+    def keep(self, metric: Metric, names: Collection[str]) -> None:
+        """Drop what is told of others: samples whose first label is none of `names`."""
+        stores: tuple[dict[LabelValues, Any] | None, ...] = (
+            self._values.get(metric),
+            self._histograms.get(metric),
+        )
+        for store in stores:
+            for labels in [labels for labels in store or () if labels[0] not in names]:
+                del (store or {})[labels]
 
     def value(self, metric: Metric, labels: LabelValues) -> float:
         """A counter or gauge; 0 when nothing was counted."""

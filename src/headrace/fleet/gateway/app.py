@@ -89,6 +89,7 @@ def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
 
     async def exposed(_scope: Scope, _receive: Receive, send: Send) -> None:
         parts.admission.write_gauges()
+        parts.meter.write_gauges()
         parts.books.write_gauges()
         parts.knowledge.write_gauges(parts.metrics)
         await parts.service.cache.update_gauges()

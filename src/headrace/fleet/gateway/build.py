@@ -14,6 +14,7 @@ from headrace.fleet.gateway.models.canary import Canaries
 from headrace.fleet.gateway.order import Trade
 from headrace.fleet.gateway.pipelines.runner import Pipelines
 from headrace.fleet.gateway.prefix.knowledge import Knowledge
+from headrace.fleet.gateway.replica_meter import ReplicaMeter
 from headrace.fleet.gateway.router import Router
 from headrace.fleet.gateway.routing.choose import choose
 from headrace.fleet.gateway.service import Service
@@ -34,6 +35,7 @@ class Parts(NamedTuple):
     registry: Registry
     prober: Prober
     router: Router
+    meter: ReplicaMeter
     admission: Admission
     shadows: Shadows
     service: Service
@@ -53,7 +55,8 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
     knowledge = Knowledge(config.routing, registry, clock)
     router = Router(registry, config, clock, choose, knowledge)
     prober = Prober(registry, clock, probe)
-    dispatcher = Dispatcher(router, prober, config.gateway, clock)
+    meter = ReplicaMeter(registry, metrics, clock)
+    dispatcher = Dispatcher(router, prober, meter, config.gateway, clock)
     admission = Admission(config.flow, clock, router.free_in_lane, metrics=metrics)
     books = Books(config, clock, metrics)
     toolbox = Toolbox(config.tools, metrics, clock)
@@ -78,7 +81,17 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
 
     registry.on_change = on_change
     return Parts(
-        metrics, registry, prober, router, admission, shadows, service, books, toolbox, knowledge
+        metrics,
+        registry,
+        prober,
+        router,
+        meter,
+        admission,
+        shadows,
+        service,
+        books,
+        toolbox,
+        knowledge,
     )
 
 

@@ -13,6 +13,7 @@ from headrace.config.fleet.replicas import Dialect
 from headrace.core.clock import Clock
 from headrace.core.errors import GatewayTimeoutError, HeadraceError, UnavailableError
 from headrace.fleet.backends import values as wire
+from headrace.fleet.gateway import replica_meter
 from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.attempts import Attempts, RetryBudget
 from headrace.fleet.gateway.call import Call, patched
@@ -20,6 +21,7 @@ from headrace.fleet.gateway.endpoints import Kind
 from headrace.fleet.gateway.exchange import Exchange, RefusedError
 from headrace.fleet.gateway.hedging import hedged
 from headrace.fleet.gateway.progress import Progress
+from headrace.fleet.gateway.replica_meter import ReplicaMeter
 from headrace.fleet.gateway.router import Choice, Router, Wanted
 from headrace.fleet.prober import Prober
 from headrace.fleet.replica import Replica
@@ -36,7 +38,15 @@ _SALTING = frozenset({Dialect.HEADRACE, Dialect.VLLM, Dialect.SGLANG})
 class Dispatcher:
     """Makes dispatches; what they share."""
 
-    def __init__(self, router: Router, prober: Prober, config: GatewayConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        router: Router,
+        prober: Prober,
+        meter: ReplicaMeter,
+        config: GatewayConfig,
+        clock: Clock,
+    ) -> None:
+        self.meter = meter
         self.router = router
         self.prober = prober
         self.config = config
@@ -164,7 +174,9 @@ class Dispatch:
         progress = self.progress
         if not self._answer.has_begun:
             progress = Progress(keeps_text=self._keeps_text(replica))
-        exchange = Exchange(self._call, choice, self._shared.config, self._shared.clock)
+        clock = self._shared.clock
+        exchange = Exchange(self._call, choice, self._shared.config, clock)
+        started, outcome = clock.monotonic(), replica_meter.CANCELLED
         try:
             sent = self._sent_to(replica)
             if sent is None:
@@ -178,14 +190,19 @@ class Dispatch:
             )
         except RefusedError:
             replica.breaker.note_success()
+            outcome = replica_meter.REFUSED
             raise
         except UpstreamError as failure:
+            outcome = replica_meter.outcome_of(failure.kind)
             failure.replica_id = replica.id
             self._blame(replica, failure)
             raise
         else:
             replica.breaker.note_success()
+            outcome = replica_meter.OK
         finally:
+            seconds = clock.monotonic() - started
+            self._shared.meter.tried(replica.id, outcome, seconds, exchange.ttft)
             if self._answer.is_owned_by(progress):
                 self.progress, self.replica = progress, replica
 
@@ -252,10 +269,12 @@ class Dispatch:
         """Raises HeadraceError if there is no further try."""
         if not self._answer.has_begun:
             self._attempts.note_failure(failure, self._shared.clock.monotonic())
+            self._shared.meter.retried(failure.kind)
             return
         if not (self._call.endpoint.can_resume and self._call.is_single):
             self._attempts.end(failure)
         self._attempts.note_break(failure)
+        self._shared.meter.resumed(failure.kind)
 
 
 def is_peer(replica: Replica) -> bool:

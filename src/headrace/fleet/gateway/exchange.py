@@ -35,6 +35,8 @@ class Exchange:
         self._route = route_of(choice)
         self._config = config
         self._clock = clock
+        self.ttft: float | None = None
+        """Seconds to the first token of a stream, once there is one."""
 
     async def run(
         self,
@@ -154,7 +156,7 @@ class Exchange:
             if reader is not None:
                 data = reader.feed(data)
             events = relay.feed(data)
-            watch.note(relay)
+            self.ttft = watch.note(relay)
             if events:
                 answer.claim(relay.progress, self._route)
                 await answer.write(events)
@@ -197,16 +199,17 @@ class _Watch:
         self._work = work
         self._first = 0.0
 
-    def note(self, relay: Relay) -> None:
-        """A piece of the stream was read."""
+    def note(self, relay: Relay) -> float | None:
+        """A piece of the stream was read; the seconds that its first token took, if there has been one."""
         new = relay.take_new()
         if not new:
-            return
+            return self._first - self._started if self._first else None
         if not self._first:
             self._first = self._clock.monotonic()
             self._lease.note_first_token()
             self._replica.latency.note_first_token(self._first - self._started, self._work)
         self._lease.note_tokens(new)
+        return self._first - self._started
 
     def end(self, relay: Relay) -> None:
         """The stream has ended as it should."""
