@@ -68,8 +68,19 @@ def _convert(tree: Any, kind: type[T], file: Path) -> T:
         what, path = (match["what"], match["path"]) if match else (str(error), None)
         where = f"'{path}' in {file}" if path else f"{file}"
         raise ConfigError(f"{where}: {what.replace('`', '')}.") from None
+    except _ValueError as error:
+        raise ConfigError(f"'{'.'.join(error.path)}' in {file}: {error.what}") from None
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
+
+
+class _ValueError(Exception):
+    """A value that cannot be read, with the way to it from the outside in."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.path: list[str] = []
 
 
 def _prepared(value: Any, kind: Any, unit: str | None = None) -> Any:
@@ -97,9 +108,17 @@ def _prepared(value: Any, kind: Any, unit: str | None = None) -> Any:
 def _prepared_table(value: dict[Any, Any], kind: Any) -> dict[Any, Any]:
     if isinstance(kind, type) and issubclass(kind, Struct):
         types = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-        return {key: _prepared(entry, types.get(key, Any)) for key, entry in value.items()}
+        return {key: _entry(key, entry, types.get(key, Any)) for key, entry in value.items()}
     item = get_args(kind)[-1] if get_args(kind) else Any
-    return {key: _prepared(entry, item) for key, entry in value.items()}
+    return {key: _entry(key, entry, item) for key, entry in value.items()}
+
+
+def _entry(key: Any, value: Any, kind: Any) -> Any:
+    try:
+        return _prepared(value, kind)
+    except _ValueError as error:
+        error.path.insert(0, str(key))
+        raise
 
 
 def _filled(value: Any) -> Any:
@@ -114,7 +133,7 @@ def _variable(match: re.Match[str]) -> str:
         return text
     if match[2] is not None:
         return match[2]
-    raise ConfigError(f"The variable {match[1]} is not set.")
+    raise _ValueError(f"the variable {match[1]} is not set.")
 
 
 def _with_unit(text: str, unit: str | None) -> Any:
@@ -124,7 +143,7 @@ def _with_unit(text: str, unit: str | None) -> Any:
         if unit == "bytes":
             return parse_size(text)
     except ValueError as error:
-        raise ConfigError(str(error).rstrip(".") + ".") from None
+        raise _ValueError(str(error).rstrip(".") + ".") from None
     return text
 
 

@@ -1,0 +1,90 @@
+"""`fleet.yaml`: what it may hold, and one clear sentence for what it may not."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.config.fleet.read import read_fleet
+from headrace.config.fleet.replicas import Dialect
+from headrace.core.errors import ConfigError
+
+
+def read(tmp_path: Path, text: str):
+    file = tmp_path / "fleet.yaml"
+    file.write_text(text)
+    return read_fleet(file)
+
+
+def test_an_empty_file_is_all_defaults(tmp_path):
+    config = read(tmp_path, "")
+    assert config.replicas == ()
+    assert config.gateway.port == 8080
+
+
+def test_units_and_variables(tmp_path, monkeypatch):
+    monkeypatch.setenv("REPLICA_KEY", "s3cret")
+    config = read(
+        tmp_path,
+        """
+gateway:
+  port: 9000
+  max_body_bytes: 2MiB
+  timeouts: {connect: 250ms, total: 10m, first_token: 7}
+replicas:
+  - url: "http://${HOST_NAME:-localhost}:8000"
+    dialect: vllm
+    api_key: "${REPLICA_KEY}"
+    labels: {zone: "${ZONE:-a}"}
+""",
+    )
+    timeouts = config.gateway.timeouts
+    assert (timeouts.connect, timeouts.total, timeouts.first_token) == (0.25, 600.0, 7.0)
+    assert config.gateway.max_body_bytes == 2 * 2**20
+    (replica,) = config.replicas
+    assert replica.url == "http://localhost:8000"
+    assert replica.dialect is Dialect.VLLM
+    assert replica.labels == {"zone": "a"}
+    assert str(replica.api_key) == "s3cret"
+    assert "s3cret" not in repr(config)
+
+
+BAD = {
+    "unknown field": ("gateway: {prot: 1}", "prot"),
+    "unknown table": ("gate: {}", "gate"),
+    "wrong type": ("gateway: {port: many}", "gateway.port"),
+    "out of bounds": ("gateway: {port: 70000}", "gateway.port"),
+    "negative": ("gateway: {timeouts: {connect: -1s}}", "connect"),
+    "no duration": ("gateway: {timeouts: {connect: soon}}", "gateway.timeouts.connect"),
+    "no size": ("gateway: {max_body_bytes: big}", "big"),
+    "unknown word": ("routing: {policy: best}", "best"),
+    "unknown dialect": ("replicas: [{url: 'http://a', dialect: klingon}]", "klingon"),
+    "no url": ("replicas: [{id: a}]", "url"),
+    "no list": ("replicas: {a: b}", "replicas"),
+    "no table": ("replicas: [a]", "replicas"),
+    "two of a name": ("replicas: [{url: 'http://a:1'}, {url: 'http://a:1'}]", "a:1"),
+    "two of an id": ("replicas: [{url: 'http://a', id: x}, {url: 'http://b', id: x}]", "'x'"),
+    "unset variable": ("replicas: [{url: '${NO_SUCH_VARIABLE_HERE}'}]", "NO_SUCH_VARIABLE_HERE"),
+    "not YAML": ("replicas: [", "YAML"),
+    "a text": ("just words", "object"),
+    "a list": ("- 1", "object"),
+    "binary": ("\x00\x01", "YAML"),
+    "a tag": ("!!python/object/apply:os.system ['true']", "YAML"),
+}
+
+
+@pytest.mark.parametrize(("text", "word"), BAD.values(), ids=BAD)
+def test_one_sentence_says_where_the_fault_is(text, word, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text)
+    message = str(caught.value)
+    assert word in message
+    assert "fleet.yaml" in message
+    assert message.endswith(".")
+    assert "Traceback" not in message
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_fleet(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_fleet(tmp_path)
