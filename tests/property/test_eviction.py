@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from tests.support.engine_run import EngineRun, make_request
-from tests.support.random_load import SHAPES, VOCAB, arrivals, configs, is_too_long, play
+from tests.support.fake_tier import FakeTier
+from tests.support.random_load import SHAPES, VOCAB, Echo, arrivals, configs, is_too_long, play
 
 from headrace.config.engine import SchedulerConfig
 from headrace.core.events import FinishReason
@@ -30,20 +31,29 @@ POLICIES = st.builds(
     shape=st.sampled_from(SHAPES),
     policies=st.lists(POLICIES, min_size=6, max_size=6),
     observed=st.sampled_from([1, 6, 32]),
-    fail_at=st.none() | st.integers(1, 30),
+    data=st.data(),
 )
 @settings(max_examples=100)
 def test_tokens_of_those_who_evict_are_right_under_any_load(
-    load, config, shape, policies, observed, fail_at
+    load, config, shape, policies, observed, data
 ):
-    """Chunks, batches, plans in flight, prefix hits, preemptions, a failed step: nothing matters."""
+    """Chunks, batches, plans in flight, prefix hits, a tier, guesses, preemptions, a failed step."""
+    fail_at = data.draw(st.none() | st.integers(1, 30))
+    tier = FakeTier(delay=lambda load: load.key[0] % 3) if data.draw(st.booleans()) else None
     load = [
         replace(arrival, request=structs.replace(arrival.request, kv_policy=policy))
         for arrival, policy in zip(load, policies, strict=False)
     ]
     num_blocks, windows = shape
     with patch.object(eviction, "OBSERVED", observed):
-        run = EngineRun(config, num_blocks=num_blocks, windows=windows, vocab_size=VOCAB)
+        run = EngineRun(
+            config,
+            num_blocks=num_blocks,
+            windows=windows,
+            vocab_size=VOCAB,
+            tier=tier,
+            draft_source=data.draw(st.sampled_from([None, None, Echo()])),
+        )
         run.executor.step_error = lambda plan: (
             RuntimeError("once") if run.executor.num_steps == fail_at else None
         )

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.engine.memory.block_table import GIVEN_BACK, SequenceBlocks
 from headrace.engine.memory.events import AllBlocksCleared, BlockRemoved, BlockStored
+from headrace.engine.memory.eviction import num_kept
 from headrace.engine.memory.hashing import HashChain, RootKey
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.memory.matching import first_needed
@@ -155,6 +156,21 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.drop(model.blocks, first, last)
             model.has_dropped = True
             self._see(model)
+
+    @precondition(lambda self: self.models)
+    @rule(data=st.data(), num_tokens=st.integers(1, 12), num_sinks=st.integers(0, 4))
+    def evict(self, data, num_tokens, num_sinks):
+        """A KV policy gives up what matters least, out of the group that sees all."""
+        model = data.draw(st.sampled_from(self.models))
+        count = len(model.blocks.tables[0])
+        mass = data.draw(st.lists(st.floats(0, 9), min_size=count, max_size=count))
+        self.ledger.evict(model.blocks, mass, num_tokens, num_sinks)
+        if 0 in self.windows:
+            table = model.blocks.tables[self.windows.index(0)][: model.computed // SIZE]
+            left = len(table) - table.count(GIVEN_BACK)
+            assert left <= num_kept(num_tokens, num_sinks, SIZE)
+            model.has_dropped = model.has_dropped or GIVEN_BACK in table
+        self._see(model)
 
     @rule(salt=SALTS, prompt=st.lists(st.integers(0, 1), min_size=SIZE, max_size=SIZE * 4))
     def load(self, salt, prompt):

@@ -7,25 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.engine_run import EngineRun, make_request
 from tests.support.poison import Poison
-from tests.support.random_load import EOS, SHAPES, VOCAB, arrivals, configs, is_too_long, play
+from tests.support.random_load import EOS, SHAPES, VOCAB, Echo, arrivals, configs, is_too_long, play
 
 from headrace.config.engine import Batching, SchedulerConfig
 from headrace.core.events import FinishReason
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-class Echo:
-    """A draft source that guesses from the sequence's own past, right often enough to matter."""
-
-    def __init__(self) -> None:
-        self.num_open = 0
-
-    def propose(self, request_id, index, token_ids, max_tokens):
-        return list(token_ids[-3:])[:max_tokens] + [1] * max(0, min(2, max_tokens - 3))
-
-    def ended(self, request_id, index):
-        self.num_open -= 1
 
 
 @given(load=arrivals(), config=configs(), shape=st.sampled_from(SHAPES), data=st.data())
