@@ -14,6 +14,7 @@ from headrace.config.fleet.health import HealthConfig
 
 SHORT = TimeoutConfig(connect=1.0, first_token=0.3, between_tokens=0.3, total=20.0)
 
+NO_JSON = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"a": 1}x'
 BEFORE = {
     "cut before the head": Fault(cut_at=-1),
     "cut before the body": Fault(cut_at=0),
@@ -21,6 +22,7 @@ BEFORE = {
     "half of a head": Fault(raw=b"HTTP/1.1 200 OK\r\ncontent-le"),
     "endless header": Fault(raw=b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000),
     "many headers": Fault(raw=b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000),
+    "no JSON": Fault(raw=NO_JSON),
     "500": Fault(status=500),
     "502": Fault(status=502),
     "503": Fault(status=503),

@@ -4,6 +4,7 @@ asyncio's own leaks what it accepts while it is closed (3.11: an assertion in th
 """
 
 import asyncio
+import contextlib
 import functools
 import socket
 from collections.abc import Awaitable, Callable
@@ -17,52 +18,62 @@ class Listener:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
         self._socket: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
-        self._tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._accepted: dict[asyncio.Task[None], socket.socket] = {}
+        self._writers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.port = 0
 
     @property
     def num_connections(self) -> int:
         """Those whose handler has not ended."""
-        return len(self._tasks)
+        return len(self._accepted)
 
     async def start(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", self.port), backlog=1000)
         self._socket.setblocking(False)
         self.port = self._socket.getsockname()[1]
-        self._accepting = asyncio.create_task(self._accept(self._socket), name="accepting")
+        asyncio.get_running_loop().add_reader(self._socket, self._accept)
 
     async def kill(self) -> None:
         """Every connection is ended, and new ones are refused."""
-        if self._accepting is None or self._socket is None:
+        if self._socket is None:
             return
-        self._accepting.cancel()
-        await asyncio.wait({self._accepting})
+        asyncio.get_running_loop().remove_reader(self._socket)
         self._socket.close()
-        tasks = list(self._tasks)
+        self._socket = None
+        tasks = dict(self._accepted)
         for task in tasks:
-            self._tasks[task].transport.abort()
+            if (writer := self._writers.get(task)) is not None:
+                writer.transport.abort()
             task.cancel()
+        begun = set(self._writers)
         await asyncio.gather(*tasks, return_exceptions=True)
+        for task, accepted in tasks.items():
+            if task not in begun:
+                accepted.close()
         await asyncio.sleep(0)  # sockets are closed in the loop's next round
 
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            accepted, _ = await loop.sock_accept(listener)
-            reader = asyncio.StreamReader()
-            transport, protocol = await loop.connect_accepted_socket(
-                functools.partial(asyncio.StreamReaderProtocol, reader), accepted
-            )
-            writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-            task = asyncio.create_task(self._handle(reader, writer), name="connection")
-            self._tasks[task] = writer
-            task.add_done_callback(self._tasks.pop)
+    def _accept(self) -> None:
+        assert self._socket is not None
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            accepted, _ = self._socket.accept()
+            accepted.setblocking(False)
+            task = asyncio.create_task(self._handle(accepted), name="connection")
+            self._accepted[task] = accepted
+            task.add_done_callback(self._accepted.pop)
 
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, accepted: socket.socket) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        transport, protocol = await loop.connect_accepted_socket(
+            functools.partial(asyncio.StreamReaderProtocol, reader), accepted
+        )
+        writer = self._writers[task] = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
             await self._handler(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
+            del self._writers[task]

@@ -134,14 +134,15 @@ class Exchange:
         progress: Progress,
     ) -> None:
         body = await response.read_all(self._config.max_response_bytes)
-        answer.claim(progress, self._route)
         headers = response.headers
         if reader is not None:
             body = reader.feed(body) + reader.finish()
             if reader.refusal is not None or not reader.is_complete:
                 raise UpstreamError(FailureKind.GARBAGE, "an answer that is not whole")
             headers = {b"content-type": reader.content_type.encode()}
-        progress.note_whole(body)
+        if not progress.note_whole(body):
+            raise UpstreamError(FailureKind.GARBAGE, "an answer that is no JSON")
+        answer.claim(progress, self._route)
         await answer.whole(response.status, headers, body)
 
     async def _stream(

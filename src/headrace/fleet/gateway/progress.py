@@ -62,14 +62,17 @@ class Progress:
         """The end marker was passed on."""
         self.usage: Usage | None = None
 
-    def note_whole(self, body: bytes) -> None:
-        """An answer in one piece; one that tells no usage has none."""
+    def note_whole(self, body: bytes) -> bool:
+        """An answer in one piece; one that tells no usage has none. False for what is no JSON."""
         try:
             usage = _WHOLE.decode(body).usage
-        except (msgspec.DecodeError, RecursionError):
-            return
+        except (msgspec.ValidationError, RecursionError):
+            return True  # of another shape, such as a list
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return False
         if usage is not None:
             self.usage = usage_of(usage)
+        return True
 
     def note_foreign_usage(self, data: bytes) -> None:
         """An event of Anthropic's or of OpenAI's responses; each tells a part, or all so far."""
