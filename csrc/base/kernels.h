@@ -149,6 +149,7 @@ struct SampleArgs {
   const uint64_t* seeds;
   const int64_t* output_positions;
   const int32_t *num_logprobs, *slots;
+  const bool* post_sampling;
   const int32_t* history;
   int64_t history_stride;  // in elements
   const int32_t *history_lengths, *num_prompt, *bias_starts, *bias_ids;

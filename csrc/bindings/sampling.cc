@@ -26,7 +26,9 @@ struct Batch {
   Array1<float> typical_p, top_n_sigma, xtc_probability, xtc_threshold;
   Array1<uint64_t> seeds;
   Array1<int64_t> output_positions;
-  Array1<int32_t> num_logprobs, slots;
+  Array1<int32_t> num_logprobs;
+  Array1<bool> post_sampling;
+  Array1<int32_t> slots;
   Array2<int32_t> history;
   Array1<int32_t> history_lengths, num_prompt, bias_starts, bias_ids;
   Array1<float> bias_values;
@@ -59,6 +61,7 @@ void check_sizes(const Batch& batch, size_t rows) {
                           batch.seeds.size(),
                           batch.output_positions.size(),
                           batch.num_logprobs.size(),
+                          batch.post_sampling.size(),
                           batch.slots.size(),
                           batch.history_lengths.size(),
                           batch.num_prompt.size(),
@@ -230,6 +233,7 @@ class BoundSample {
     args_.seeds = batch_.seeds.data();
     args_.output_positions = batch_.output_positions.data();
     args_.num_logprobs = batch_.num_logprobs.data();
+    args_.post_sampling = batch_.post_sampling.data();
     args_.slots = batch_.slots.data();
     args_.history = batch_.history.data();
     args_.history_stride = static_cast<int64_t>(batch_.history.shape(1));
@@ -259,13 +263,14 @@ void make_bound_sample(BoundSample* self, std::shared_ptr<Device> device, const 
                        const Array1<float>& top_n_sigma, const Array1<float>& xtc_probability,
                        const Array1<float>& xtc_threshold, const Array1<uint64_t>& seeds,
                        const Array1<int64_t>& output_positions, const Array1<int32_t>& num_logprobs,
-                       const Array1<int32_t>& slots, const Array2<int32_t>& history,
-                       const Array1<int32_t>& history_lengths, const Array1<int32_t>& num_prompt,
-                       const Array1<int32_t>& bias_starts, const Array1<int32_t>& bias_ids,
-                       const Array1<float>& bias_values, const Out1<int32_t>& token_ids,
-                       const Out1<bool>& is_finite, const Out1<float>& logprobs,
-                       const Out1<int32_t>& ranks, const Out2<int32_t>& top_ids,
-                       const Out2<float>& top_logprobs, const nb::object& output) {
+                       const Array1<bool>& post_sampling, const Array1<int32_t>& slots,
+                       const Array2<int32_t>& history, const Array1<int32_t>& history_lengths,
+                       const Array1<int32_t>& num_prompt, const Array1<int32_t>& bias_starts,
+                       const Array1<int32_t>& bias_ids, const Array1<float>& bias_values,
+                       const Out1<int32_t>& token_ids, const Out1<bool>& is_finite,
+                       const Out1<float>& logprobs, const Out1<int32_t>& ranks,
+                       const Out2<int32_t>& top_ids, const Out2<float>& top_logprobs,
+                       const nb::object& output) {
   const Batch batch{temperature,
                     top_k,
                     top_p,
@@ -280,6 +285,7 @@ void make_bound_sample(BoundSample* self, std::shared_ptr<Device> device, const 
                     seeds,
                     output_positions,
                     num_logprobs,
+                    post_sampling,
                     slots,
                     history,
                     history_lengths,

@@ -92,14 +92,22 @@ HR_INLINE Band narrow(const SampleArgs& args, int r, const Row& row, const Scali
   return band;
 }
 
-// The token of an edited row whose maxima are known, or -1 if nothing is left to draw.
-HR_INLINE int draw(const SampleArgs& args, int r, const Row& row, ThreadPool* pool,
-                   const Workspace& w) {
+// A token, or -1 if nothing was left to draw, and what it was drawn from.
+struct Drawn {
+  int token;
+  bool is_certain;  // without noise: nothing else could have been drawn
+  Scaling scaling;
+  Band band;
+};
+
+// From an edited row whose maxima are known.
+HR_INLINE Drawn draw(const SampleArgs& args, int r, const Row& row, ThreadPool* pool,
+                     const Workspace& w) {
   const int likeliest = first_largest(row);
   const float largest = row.values[likeliest];
-  if (largest == -__builtin_inff()) return -1;
+  if (largest == -__builtin_inff()) return {-1, true, {}, {}};
   const float temperature = args.temperature[r];
-  if (!(temperature > 0.0f)) return likeliest;
+  if (!(temperature > 0.0f)) return {likeliest, true, {}, {}};
   const float inverse = 1.0f / temperature;
   const Scaling scaling{
       largest, inverse < kLargestInverseTemperature ? inverse : kLargestInverseTemperature};
@@ -114,7 +122,40 @@ HR_INLINE int draw(const SampleArgs& args, int r, const Row& row, ThreadPool* po
   const float lowest = min_p > 0.0f ? static_cast<float>(::log(double{min_p})) : cut.value;
   if (lowest > cut.value) cut = {lowest, INT32_MAX};
   const uint64_t key = row_key(args.seeds[r], args.output_positions[r]);
-  return draw_token(row, scaling, narrow(args, r, row, scaling, cut, key, w), key, pool, w.draws);
+  const Band band = narrow(args, r, row, scaling, cut, key, w);
+  return {draw_token(row, scaling, band, key, pool, w.draws), false, scaling, band};
+}
+
+// Log-probability and rank of the token, and the best alternatives, among what was left to draw.
+HR_INLINE void report_drawn(const SampleArgs& args, int r, const Row& row, const Drawn& drawn,
+                            const Workspace& w) {
+  Candidate* items = w.candidates;
+  int count = 1;
+  double total = 1.0;
+  items[0] = {0.0f, 1.0f, drawn.token};
+  if (!drawn.is_certain) {
+    count = collect_band(row, drawn.scaling, drawn.band, items);
+    total = 0.0;
+    for (int i = 0; i < count; ++i) total += double{items[i].weight};
+  }
+  const double log_total = ::log(total);
+  Candidate token = items[0];
+  for (int i = 0; i < count; ++i) {
+    items[i].weight = 1.0f;
+    if (items[i].id == drawn.token) token = items[i];
+  }
+  args.ranks[r] = 1;
+  for (int i = 0; i < count; ++i) args.ranks[r] += comes_before(items[i], token);
+  args.logprobs[r] = static_cast<float>(double{token.value} - log_total);
+  const int wanted = args.num_logprobs[r] < args.num_top ? args.num_logprobs[r] : args.num_top;
+  if (wanted == 0) return;
+  const int shown = select_prefix(items, count, wanted);
+  sort_small(items, 0, shown);
+  for (int i = 0; i < shown; ++i) {
+    args.top_ids[int64_t{r} * args.num_top + i] = items[i].id;
+    args.top_logprobs[int64_t{r} * args.num_top + i] =
+        static_cast<float>(double{items[i].value} - log_total);
+  }
 }
 
 // Log-probability and rank of the token, and the best alternatives, of the raw row.
@@ -165,10 +206,15 @@ static void sample_row(const SampleArgs& args, int r, ThreadPool* pool, const Wo
     row = {edited, args.vocab_size, w.maxima};
     if (!find_maxima(row, pool, w.sums)) return;
   }
-  const int token = draw(args, r, row, pool, w);
-  args.token_ids[r] = token;
-  args.is_finite[r] = token >= 0;
-  if (token >= 0 && wants_logprobs) report(args, r, raw, token, pool, w);
+  const Drawn drawn = draw(args, r, row, pool, w);
+  args.token_ids[r] = drawn.token;
+  args.is_finite[r] = drawn.token >= 0;
+  if (drawn.token < 0 || !wants_logprobs) return;
+  if (args.post_sampling[r]) {
+    report_drawn(args, r, row, drawn, w);
+  } else {
+    report(args, r, raw, drawn.token, pool, w);
+  }
 }
 
 static void score_row(const SampleArgs& args, int r, ThreadPool* pool, const Workspace& w) {

@@ -35,7 +35,7 @@ struct Batch {
     args.typical_p = typical, args.top_n_sigma = sigma;
     args.xtc_probability = xtc_probability, args.xtc_threshold = xtc_threshold;
     args.top_k = top_k, args.seeds = seeds, args.output_positions = positions;
-    args.num_logprobs = num_logprobs, args.slots = slots;
+    args.num_logprobs = num_logprobs, args.slots = slots, args.post_sampling = post;
     args.history = history.data(), args.history_stride = kHistory;
     args.history_lengths = lengths, args.num_prompt = prompts;
     args.bias_starts = bias_starts, args.bias_ids = bias_ids.data();
@@ -76,6 +76,7 @@ struct Batch {
   uint64_t seeds[kRows] = {1, 2, 3, 4, 5, 6, 7, ~uint64_t{0}};
   int64_t positions[kRows] = {0, 1, 2, 3, 4, 5, 6, 1 << 20};
   int32_t num_logprobs[kRows] = {5, 5, 0, -1, 1, 5, -1, 2};
+  bool post[kRows] = {true, false, true, false, true, true, false, true};
   int32_t slots[kRows] = {7, 6, 5, 4, 3, 2, 1, 0};
   int32_t lengths[kRows] = {40, 40, 40, 0, 1, 2, 3, 40},
           prompts[kRows] = {40, 0, 20, 0, 1, 0, 0, 5};

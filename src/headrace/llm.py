@@ -289,7 +289,7 @@ def _vector(event: TokenEvent) -> list[float]:
 
 def _completion(responder: Responder) -> Completion:
     request = responder.request
-    prompt = [i for s in request.prompt if isinstance(s, TokenSegment) for i in s.token_ids]
+    prompt = request.prompt_token_ids
     outputs = tuple(
         Output(
             text=choice.text,

@@ -190,6 +190,27 @@ def test_logprobs_are_of_the_raw_distribution(isa, vocab_size):
 
 @isas
 @pytest.mark.parametrize("settings", GRID.values(), ids=GRID.keys())
+def test_probabilities_after_sampling_are_of_what_could_be_drawn(isa, settings):
+    vocab_size = 1000
+    logits = logits_of(12, vocab_size)
+    rows = [
+        {**settings, "seeds": r, "num_logprobs": r % 4 * 5, "post_sampling": r != 3}
+        for r in range(12)
+    ]
+    batch = sample_batch(rows)
+    actual = draw(cpu(isa), logits, batch)
+    expected = assert_same_draws(actual, logits, batch)
+    same = actual.token_ids == expected.token_ids
+    np.testing.assert_array_equal(actual.ranks[same], expected.ranks[same])
+    np.testing.assert_array_equal(actual.top_ids, expected.top_ids)
+    np.testing.assert_allclose(actual.logprobs[same], expected.logprobs[same], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(actual.top_logprobs, expected.top_logprobs, rtol=1e-5, atol=1e-5)
+    if settings.get("temperature") == 0.0:
+        assert (actual.logprobs[[0, 1]] == 0.0).all()
+
+
+@isas
+@pytest.mark.parametrize("settings", GRID.values(), ids=GRID.keys())
 def test_a_draw_does_not_depend_on_its_company_nor_on_threads(isa, settings):
     vocab_size = 70_000  # one row of this many is shared by threads
     logits = logits_of(4, vocab_size)

@@ -25,7 +25,14 @@ BEGIN, END = "<!-- suites: written by tests/suites/run.py -->", "<!-- suites: en
 #: Small context and a default bound: several tests of llama.cpp's send none.
 SERVER = [drivers.MODEL, "--default-max-tokens", "64", "--max-context", "512"]
 #: They name models of their own, too.
-LLAMA = [*SERVER, "--accept-any-model", "--served-model-name", "tinyllama-2"]
+LLAMA = [
+    *SERVER,
+    "--metrics-names",
+    "all",
+    "--accept-any-model",
+    "--served-model-name",
+    "tinyllama-2",
+]
 
 
 def run(names: Sequence[str], build: Path) -> Iterator[Report]:

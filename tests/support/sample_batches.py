@@ -26,12 +26,14 @@ DEFAULTS = {
     "seeds": 1,
     "output_positions": 0,
     "num_logprobs": -1,
+    "post_sampling": False,
 }
 DTYPES = {
     "top_k": np.int32,
     "seeds": np.uint64,
     "output_positions": np.int64,
     "num_logprobs": np.int32,
+    "post_sampling": np.bool_,
 }
 
 

@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from headrace.api.fields import GenerationFields
 from headrace.api.prompts import PromptLogprobs
+from headrace.api.telemetry import PromptProgress, Timings
 from headrace.api.usage import Usage
 
 MAX_MESSAGES = 4096
@@ -187,7 +188,14 @@ class ChatChoice(Struct, frozen=True, kw_only=True):
     """With `return_token_ids`."""
 
 
-class ChatCompletion(Struct, frozen=True, kw_only=True):
+class VerbosePrompt(Struct, frozen=True, kw_only=True):
+    """What the model was given."""
+
+    prompt: str
+    """Special tokens are spelt out."""
+
+
+class ChatCompletion(Struct, frozen=True, kw_only=True, rename={"verbose": "__verbose"}):
     """The whole response."""
 
     id: str
@@ -200,6 +208,10 @@ class ChatCompletion(Struct, frozen=True, kw_only=True):
     prompt_token_ids: list[int] | UnsetType = UNSET
     """With `return_token_ids`."""
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+    timings: Timings | UnsetType = UNSET
+    """With `timings_per_token`, of the first choice (llama.cpp)."""
+    verbose: VerbosePrompt | UnsetType = UNSET
+    """With `verbose` (llama.cpp)."""
 
 
 class FunctionDelta(Struct, frozen=True, kw_only=True):
@@ -222,7 +234,7 @@ class Delta(Struct, frozen=True, kw_only=True):
     """What one chunk adds."""
 
     role: Literal["assistant"] | UnsetType = UNSET
-    content: str | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
     refusal: UnsetType | None = UNSET
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[ToolCallDelta] | UnsetType = UNSET
@@ -253,3 +265,7 @@ class ChatChunk(Struct, frozen=True, kw_only=True):
     """Null on every chunk but the last when the client asked for usage, else absent."""
     prompt_token_ids: list[int] | UnsetType = UNSET
     """With `return_token_ids`, on the first chunk of each choice."""
+    timings: Timings | UnsetType = UNSET
+    """With `timings_per_token`, of the chunk's choice (llama.cpp)."""
+    prompt_progress: PromptProgress | UnsetType = UNSET
+    """With `return_progress`, before the first token (llama.cpp)."""

@@ -6,6 +6,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from headrace.api.fields import GenerationFields, TokenId
 from headrace.api.prompts import PromptLogprobs
+from headrace.api.telemetry import PromptProgress, Timings
 from headrace.api.usage import Usage
 from headrace.core.errors import BadRequestError
 
@@ -107,3 +108,7 @@ class Completion(Struct, frozen=True, kw_only=True):
     choices: list[CompletionChoice]
     system_fingerprint: str | None = None
     usage: Usage | UnsetType | None = UNSET
+    timings: Timings | UnsetType = UNSET
+    """With `timings_per_token`, of the first or the chunk's choice (llama.cpp)."""
+    prompt_progress: PromptProgress | UnsetType = UNSET
+    """With `return_progress`, before the first token (llama.cpp)."""

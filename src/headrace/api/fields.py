@@ -125,6 +125,8 @@ class GenerationFields(AliasFields, frozen=True, kw_only=True):
     ebnf: Any = None
     structural_tag: Any = None
 
+    post_sampling_probs: bool | None = None
+    """Log-probabilities are of what was left to draw from, not of the model's own (llama.cpp)."""
     prompt_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     """Report the prompt's log-probabilities, with this many alternatives (vLLM); not in streams."""
     return_token_ids: bool | None = None
@@ -133,6 +135,13 @@ class GenerationFields(AliasFields, frozen=True, kw_only=True):
     """Keep the prompt's last tokens, so many; -1 as many as fit (vLLM)."""
     timeout: Annotated[float, Meta(gt=0.0, le=1e9)] | None = None
     """Seconds after which the answer ends where it is: `stop_reason` is then `timeout`."""
+
+    timings_per_token: bool | None = None
+    """Tell of pace in llama.cpp's `timings`: beside the answer, and in every chunk of a stream."""
+    verbose: bool | None = None
+    """Chat: show the rendered prompt in llama.cpp's `__verbose`; not in streams."""
+    return_progress: bool | None = None
+    """In streams, llama.cpp's `prompt_progress` while the prompt is computed."""
 
     # Known to other servers, refused here unless harmless: see `api.unsupported`.
     logits_processors: Any = None

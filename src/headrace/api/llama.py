@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from headrace.api.fields import GenerationFields
+from headrace.api.telemetry import PromptProgress, Timings
 
 MAX_RESPONSE_FIELDS = 64
 
@@ -26,8 +27,6 @@ class LlamaRequest(GenerationFields, frozen=True, kw_only=True):
     response_fields: Annotated[list[str], Meta(max_length=MAX_RESPONSE_FIELDS)] | None = None
     """The only fields to answer with; a slash leads inside."""
 
-    # Refused where they ask for something: what a sampler left is not reported.
-    post_sampling_probs: bool | None = None
     # Harmless here: taken and not used.
     cache_prompt: bool | None = None
     """Prompts always share the cache; the answer is the same."""
@@ -37,8 +36,6 @@ class LlamaRequest(GenerationFields, frozen=True, kw_only=True):
     samplers: Any = None
     min_keep: Any = None
     backend_sampling: Any = None
-    timings_per_token: Any = None
-    return_progress: Any = None
 
 
 class LlamaTopLogprob(Struct, frozen=True, kw_only=True):
@@ -47,13 +44,17 @@ class LlamaTopLogprob(Struct, frozen=True, kw_only=True):
     id: int
     token: str
     bytes: list[int]
-    logprob: float
+    logprob: float | UnsetType = UNSET
+    """Of the model's own distribution."""
+    prob: float | UnsetType = UNSET
+    """With `post_sampling_probs` instead: among what could be drawn."""
 
 
 class LlamaLogprob(LlamaTopLogprob, frozen=True, kw_only=True):
-    """The token that was taken, and the likeliest ones."""
+    """The token that was taken, and the likeliest ones, under one of two names."""
 
-    top_logprobs: list[LlamaTopLogprob]
+    top_logprobs: list[LlamaTopLogprob] | UnsetType = UNSET
+    top_probs: list[LlamaTopLogprob] | UnsetType = UNSET
 
 
 class LlamaChunk(Struct, frozen=True, kw_only=True):
@@ -66,6 +67,10 @@ class LlamaChunk(Struct, frozen=True, kw_only=True):
     tokens_predicted: int
     tokens_evaluated: int
     completion_probabilities: list[LlamaLogprob] | UnsetType = UNSET
+    timings: Timings | UnsetType = UNSET
+    """With `timings_per_token`."""
+    prompt_progress: PromptProgress | UnsetType = UNSET
+    """With `return_progress`, before the first token."""
 
 
 class LlamaSettings(Struct, frozen=True, kw_only=True):
@@ -101,4 +106,27 @@ class LlamaCompletion(Struct, frozen=True, kw_only=True):
     truncated: bool = False
     stop_type: Literal["none", "eos", "limit", "word"]
     stopping_word: str
+    timings: Timings
     completion_probabilities: list[LlamaLogprob] | UnsetType = UNSET
+
+
+class LlamaNextToken(Struct, frozen=True, kw_only=True):
+    """Where a slot is in its answer."""
+
+    has_next_token: bool
+    n_remain: int
+    """Tokens that it may still make; -1 where nothing runs."""
+    n_decoded: int
+
+
+class LlamaSlot(Struct, frozen=True, kw_only=True):
+    """One of the sequences that may run at once: which are busy, and nothing of what they were asked."""
+
+    id: int
+    id_task: int
+    """Counts the sequences that this server process was given; -1 where nothing runs."""
+    n_ctx: int
+    speculative: bool
+    is_processing: bool
+    """From the submission of a sequence on: one that waits for memory counts, too."""
+    next_token: list[LlamaNextToken]

@@ -1,15 +1,18 @@
 """Events of a streamed `POST /v1/responses`. Numbers count from 0 and have no gaps."""
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from headrace.api.chat import ChatLogprob
 from headrace.api.responses import OutputItem, OutputText, ReasoningText, Response
+from headrace.api.telemetry import PromptProgress, Timings
 
 
 class Numbered(Struct, frozen=True, kw_only=True, tag_field="type"):
     """What all events have."""
 
     sequence_number: int
+    timings: Timings | UnsetType = UNSET
+    """With `timings_per_token`, on pieces of text and at the end (llama.cpp)."""
 
 
 class ResponseCreated(Numbered, frozen=True, tag="response.created"):
@@ -22,6 +25,8 @@ class ResponseInProgress(Numbered, frozen=True, tag="response.in_progress"):
     """It is being made."""
 
     response: Response
+    prompt_progress: PromptProgress | UnsetType = UNSET
+    """With `return_progress`, on further events of this kind before the first token (llama.cpp)."""
 
 
 class ResponseCompleted(Numbered, frozen=True, tag="response.completed"):

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from headrace.completion.detokenizer import Detokenizer
 from headrace.core.events import TokenLogprobs
-from headrace.core.request import Request, TokenSegment
+from headrace.core.request import Request
 from headrace.preprocess.tokenizer import Tokenizer
 
 
@@ -24,7 +24,7 @@ class PromptReport(Struct, frozen=True, kw_only=True):
 
 def report_prompt(request: Request, tokenizer: Tokenizer) -> PromptReport:
     """Without log-probabilities. O(prompt)."""
-    ids = [i for s in request.prompt if isinstance(s, TokenSegment) for i in s.token_ids]
+    ids = request.prompt_token_ids
     facts = tokenizer.facts
     first = _common(ids, facts.prefix_ids)
     last = len(ids) - _common(ids[first:][::-1], tuple(reversed(facts.suffix_ids)))

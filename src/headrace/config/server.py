@@ -26,6 +26,8 @@ class MetricsNames(StrEnum):
     HEADRACE = "headrace"
     BOTH = "both"
     """vLLM's names too."""
+    ALL = "all"
+    """And llama.cpp's."""
 
 
 class ToolFormat(StrEnum):
@@ -164,7 +166,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     kv_events_as_maps: bool = False
     """Send each KV event as a map, as vLLM does since June 2026, instead of an array."""
     metrics_names: MetricsNames = MetricsNames.HEADRACE
-    """headrace, or both to add vLLM's names to /metrics."""
+    """Names on /metrics: headrace, both to add vLLM's, all to add llama.cpp's too."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """debug, info, warning or error."""
     log_format: Literal["text", "json"] = "text"

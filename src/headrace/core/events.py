@@ -66,3 +66,5 @@ class TokenEvent(Struct, frozen=True, array_like=True, omit_defaults=True):
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     """More of the prompt's, in order from its second token on; each comes once for a request, with
     whichever of its sequences computed it, and before any token of any of them."""
+    num_prompt_computed: int = 0
+    """Where the request asked for it, on an event of its own: prompt tokens that are there so far, not yet all."""

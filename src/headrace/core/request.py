@@ -92,6 +92,8 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_salt: bytes = b""
     """Separates prefix caches (tenants); part of the first block's hash."""
     kv_policy: KVPolicy = KVPolicy()
+    wants_progress: bool = False
+    """Tell how far the prompt is after each step that computes a part of it."""
     pooling: PoolingParams | None = None
     """Make a vector, or scores, of the prompt, and no tokens: `params` and what follows from them are idle."""
     arrival_time: float = 0.0
@@ -105,6 +107,11 @@ class Request(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def num_sequences(self) -> int:
         """Sequences that run for it: its outputs, or the beams among which they are found."""
         return self.n if self.beams is None else self.beams.width
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        """The prompt's tokens; positions that are given as vectors have none."""
+        return [i for s in self.prompt if isinstance(s, TokenSegment) for i in s.token_ids]
 
     @property
     def num_prompt_tokens(self) -> int:

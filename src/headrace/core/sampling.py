@@ -100,6 +100,8 @@ class SamplingParams(Struct, frozen=True, kw_only=True, omit_defaults=True):
     logprobs: Annotated[int, Meta(ge=0, le=MAX_CANDIDATES)] | None = None
     """Report the log-probability of each chosen token and of this many best ones; None reports none.
     They are of the raw distribution: logits before penalties, bias and temperature."""
+    post_sampling_probs: bool = False
+    """They are of what was left to draw from instead, after all that is above, renormalised."""
     prompt_logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
     """The same for every prompt token but the first. What has none yet is computed, cached or not."""
 

@@ -140,6 +140,9 @@ class SampleBatch:
     seeds: NDArray[np.uint64]  # [R]
     output_positions: NDArray[np.int64]  # [R]; absolute position among the output tokens
     num_logprobs: NDArray[np.int32]  # [R]; -1 none, else that many alternatives beside the token
+    post_sampling: NDArray[
+        np.bool_
+    ]  # [R]; these are of what was left to draw from, not of the raw logits
     slots: NDArray[np.int32]  # [R]
     history: NDArray[np.int32]  # [max_num_seqs, max_context]
     history_lengths: NDArray[np.int32]  # [R]
@@ -153,7 +156,9 @@ class SampleBatch:
 
 @dataclass(slots=True)
 class SampleOutput:
-    """What was drawn. Log-probabilities are of the raw distribution, before any processing."""
+    """What was drawn. Log-probabilities are of the raw distribution, before any processing, or of what was
+    left to draw from (`post_sampling`), renormalised; without noise that is one token.
+    """
 
     token_ids: NDArray[np.int32]  # [R]
     is_finite: NDArray[np.bool_]  # [R]; False: the logits held NaN, +inf or only -inf; token is -1

@@ -98,6 +98,10 @@ REQUEST_GENERATION_TOKENS = Metric(
     "Output tokens of a finished sequence.",
     buckets=TOKENS, vllm=("vllm:request_generation_tokens",),
 )  # fmt: skip
+LONGEST_SEQUENCE = Metric(
+    "headrace_longest_sequence_tokens", Kind.GAUGE, "tokens",
+    "Prompt and output of the longest sequence that has finished.",
+)  # fmt: skip
 
 # Engine ----------------------------------------------------------------------------------------
 PROMPT_TOKENS = Metric(
@@ -136,6 +140,10 @@ STEP_TIME = Metric(
 STEP_SIZE = Metric(
     "headrace_step_tokens", Kind.HISTOGRAM, "tokens", "Tokens that a step ran, prefill and decode.",
     buckets=STEP_TOKENS, vllm=("vllm:iteration_tokens_total",),
+)  # fmt: skip
+STEP_SEQUENCES = Metric(
+    "headrace_step_sequences_total", Kind.COUNTER, "sequences",
+    "Sequences that steps ran, summed over steps.",
 )  # fmt: skip
 STEP_PHASE_TIME = Metric(
     "headrace_step_phase_seconds_total", Kind.COUNTER, "seconds",

@@ -51,13 +51,13 @@ def _family(
             seen = 0
             for bound, count in zip((*histogram.bounds, None), histogram.counts, strict=True):
                 seen += count
-                le = "+Inf" if bound is None else _number(bound)
+                le = "+Inf" if bound is None else number(bound)
                 yield f"{name}_bucket{_braces((*labels, ('le', le)))} {seen}"
-            yield f"{name}_sum{_braces(labels)} {_number(histogram.total)}"
+            yield f"{name}_sum{_braces(labels)} {number(histogram.total)}"
             yield f"{name}_count{_braces(labels)} {seen}"
         return
     for labels, value in _merged(label_names, metrics.values(metric), is_vllm):
-        yield f"{name}{_braces(labels)} {_number(value)}"
+        yield f"{name}{_braces(labels)} {number(value)}"
 
 
 def _merged(
@@ -89,7 +89,8 @@ def _braces(labels: Labels) -> str:
     return "{" + inside + "}"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Whole numbers without a point."""
     return str(int(value)) if value == int(value) and abs(value) < 2**53 else repr(value)
 
 

@@ -117,6 +117,7 @@ class EngineRecorder:
         self._step_time.observe(step.seconds)
         self._step_size.observe(step.num_prefill_tokens + step.num_decode_tokens)
         self._prefill_total += step.num_prefill_tokens
+        self._metrics.add(names.STEP_SEQUENCES, self._labels, step.num_sequences)
         for phase, seconds in (
             ("inputs", step.inputs_seconds),
             ("model", step.model_seconds),
@@ -143,6 +144,8 @@ class RequestRecorder:
         self._metrics = metrics
         self._labels = (model,)
         self._clock = clock
+
+        self._longest = 0
 
         def histogram(metric: Metric) -> Histogram:
             return metrics.histogram(metric, self._labels)
@@ -171,6 +174,8 @@ class RequestRecorder:
         self._e2e.observe(now - sequence.arrival)
         self._prompt_tokens.observe(sequence.num_prompt_tokens)
         self._generation_tokens.observe(sequence.num_tokens)
+        self._longest = max(self._longest, sequence.num_prompt_tokens + sequence.num_tokens)
+        self._metrics.set(names.LONGEST_SEQUENCE, self._labels, self._longest)
         if sequence.num_tokens > 1:
             decode = sequence.last_token - sequence.first_token
             self._tpot.observe(decode / (sequence.num_tokens - 1))

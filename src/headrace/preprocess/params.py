@@ -69,6 +69,8 @@ class SamplingFields(Protocol):
     def min_tokens(self) -> int | None: ...
     @property
     def ignore_eos(self) -> bool | None: ...
+    @property
+    def post_sampling_probs(self) -> bool | None: ...
 
 
 class Bounds(Struct, frozen=True, kw_only=True):
@@ -134,6 +136,7 @@ def resolve_params(
         stop_token_ids=_stop_token_ids(fields.stop_token_ids, bounds.vocab_size),
         ignore_eos=bool(fields.ignore_eos),
         logprobs=_logprobs("logprobs", logprobs),
+        post_sampling_probs=bool(fields.post_sampling_probs) and logprobs is not None,
         prompt_logprobs=_logprobs("prompt_logprobs", prompt_logprobs),
     )
 

@@ -15,6 +15,7 @@ from headrace.api.fields import GenerationFields
 from headrace.config.server import ServerConfig, ToolFormat
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, PermissionDeniedError
+from headrace.core.grammar import Grammar
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
@@ -25,6 +26,12 @@ from headrace.preprocess.constraint import read_constraint
 from headrace.preprocess.dry import with_dry
 from headrace.preprocess.fit import PromptFitter
 from headrace.preprocess.generation_config import SamplingDefaults
+from headrace.preprocess.logprob_wishes import (
+    chat_logprobs,
+    completion_logprobs,
+    echoed_logprobs,
+    larger,
+)
 from headrace.preprocess.messages import plain_messages
 from headrace.preprocess.params import (
     Bounds,
@@ -327,11 +334,7 @@ class Preparer:
         params = self._with_token_wishes(params, fields)
         if answer.thinking is not None:
             params = with_limit(params, answer.thinking)
-        grammar = answer.grammar
-        constraint = read_constraint(fields)
-        is_forced = answer.offer is not None and answer.offer.mode is Mode.REQUIRED
-        if constraint is not None and not is_forced:
-            grammar = self._answers.bound(constraint.grammar, answer)
+        grammar = self._grammar(fields, answer)
         if grammar is not None:
             params = bounded(params)
         beams = read_beams(fields)
@@ -344,6 +347,7 @@ class Preparer:
             params=params,
             eos_token_ids=self._eos_token_ids,
             n=n,
+            wants_progress=bool(fields.return_progress and fields.stream),
             beams=beams,
             adapter=self.adapter_of(fields.model),
             priority=LAST_PRIORITY if arrival.is_background else fields.priority or 0,
@@ -356,6 +360,13 @@ class Preparer:
             deadline=arrival.time + resolve_timeout(fields.timeout, self._config.request_timeout),
             max_queue_time=self._config.max_queue_time,
         )
+
+    def _grammar(self, fields: GenerationFields, answer: Answer) -> Grammar | None:
+        constraint = read_constraint(fields)
+        is_forced = answer.offer is not None and answer.offer.mode is Mode.REQUIRED
+        if constraint is None or is_forced:
+            return answer.grammar
+        return self._answers.bound(constraint.grammar, answer)
 
     def _with_token_wishes(
         self, params: SamplingParams, fields: GenerationFields

@@ -24,7 +24,9 @@ from headrace.observe.recorder import SequenceRecorder
 from headrace.server.admission import Ticket
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.resume import Produce
+from headrace.server.seats import Seats, Sitting
 from headrace.server.shapes import Shape, problem_chunk, usage_of
+from headrace.server.telemetry import Report
 from headrace.web.asgi import Receive, Scope, Send, send_body
 from headrace.web.problems import error_named
 from headrace.web.streaming import (
@@ -58,8 +60,23 @@ class _Sequence:
         self.choice = choice
         self.responder = responder
         self.recorder = recorder
+        self.sitting: Sitting | None = None
+        self.reports: list[Report] = []
+        """Of the prompt's progress, not told yet."""
         self.has_begun = False
         self.has_ended = False
+        self._seats: Seats | None = None
+
+    def sit_down(self, seats: Seats) -> None:
+        """From now on it is among those that run."""
+        self._seats = seats
+        self.sitting = seats.take(self.responder.request.params.max_tokens)
+
+    def stand_up(self) -> None:
+        """It has ended; may be said several times."""
+        if self._seats is not None and self.sitting is not None:
+            self._seats.leave(self.sitting)
+        self.sitting = None
 
 
 class Exchange:
@@ -88,6 +105,8 @@ class Exchange:
         """Answer. Raises what went wrong before the first byte was sent."""
         watcher = asyncio.create_task(watch_disconnect(receive, self._leave))
         try:
+            for sequence in self._sequences.values():
+                sequence.sit_down(self._replica.seats)
             if self._plan.is_stream:
                 await self._stream(send)
             else:
@@ -98,6 +117,7 @@ class Exchange:
             self._ticket.close()
             for sequence in self._sequences.values():
                 sequence.recorder.finish(FinishReason.CANCELLED)
+                sequence.stand_up()
             if self._is_gone:
                 scope["headrace.status"] = 499
 
@@ -179,11 +199,15 @@ class Exchange:
 
     def _frame(self, sequence: _Sequence, outcome: Outcome) -> list[bytes]:
         parts: list[bytes] = []
-        if self._plan.is_peer and outcome.token_ids:
+        if sequence.reports and self._plan.shape.telemetry is not None:
+            write = self._plan.shape.telemetry.write
+            parts += [self._framed(write(sequence.choice, report)) for report in sequence.reports]
+        is_told = self._plan.is_peer and bool(outcome.token_ids)
+        if is_told:
             # At once, whether or not their text can be shown: a peer goes on elsewhere from them.
             parts.append(token_comment(sequence.choice, outcome.token_ids))
         if outcome.delta is None:
-            return [*parts, NO_EVENT] if parts else []
+            return [*parts, NO_EVENT] if is_told else parts
         self._error = self._error or self._error_of(outcome.delta)
         return parts + self._chunks(sequence, outcome.delta)
 
@@ -234,12 +258,18 @@ class Exchange:
     def _take(self, sequence: _Sequence, item: TokenEvent) -> Outcome:
         if item.token_ids:
             self._ticket.start()
+            if sequence.sitting is not None:
+                sequence.sitting.num_made += len(item.token_ids)
+        telemetry = self._plan.shape.telemetry
+        if telemetry is not None:
+            sequence.reports = telemetry.observe(sequence.choice, item)
         sequence.recorder.observe(item)
         outcome = sequence.responder.push(item)
         if outcome.cancel:
             self._events.stop_sequence(item.request_id, item.index)
         if outcome.delta is not None and outcome.delta.finish is not None:
             sequence.recorder.finish(outcome.delta.finish)
+            sequence.stand_up()
         return outcome
 
     def _raise_early(self, sequence: _Sequence, delta: Delta | None) -> None:

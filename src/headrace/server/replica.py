@@ -26,6 +26,7 @@ from headrace.server.lora_root import LoraRoot
 from headrace.server.open_requests import OpenRequests
 from headrace.server.response_store import ResponseStore
 from headrace.server.resume import ResumableStreams
+from headrace.server.seats import Seats
 from headrace.web.bodies import BodyBudget
 from headrace.web.keys import KeyRing
 
@@ -116,6 +117,7 @@ class Replica:
             on_reject=self.note_rejection,
         )
         self.open_requests = OpenRequests()
+        self.seats = Seats()
         self.streams = ResumableStreams(
             window=config.resume_window,
             linger=config.resume_linger,

@@ -10,6 +10,7 @@ from headrace.api import chat, completions
 from headrace.api.fields import GenerationFields, StreamOptions
 from headrace.api.problems import ProblemBody
 from headrace.api.prompts import PromptLogprobs
+from headrace.api.telemetry import PromptProgress, Timings
 from headrace.api.usage import CompletionTokensDetails, PromptTokensDetails, Usage
 from headrace.completion.delta import Delta
 from headrace.completion.logprobs import (
@@ -24,6 +25,7 @@ from headrace.core.model_info import ModelInfo
 from headrace.preprocess.reading import Reading
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.messages import MessageStyle
+from headrace.server.telemetry import Begin, Report, Telemetry, silent
 from headrace.web.problems import answer_to
 from headrace.web.streaming import PLAIN, Framing
 
@@ -52,6 +54,11 @@ class Shape(Protocol):
     """How one API writes an answer."""
 
     framing: Framing
+
+    @property
+    def telemetry(self) -> Telemetry | None:
+        """What is told of the answer's pace, where the client asked."""
+        ...
 
     def chunks(
         self, choice: int, delta: Delta, *, is_first: bool, usage: Callable[[], Usage]
@@ -118,8 +125,12 @@ class ChatShape:
         request: GenerationFields,
         tokenizer: Tokenizer,
         reading: Reading = Reading(),  # noqa: B008 - frozen
+        telemetry: Begin = silent,
+        verbose: chat.VerbosePrompt | UnsetType = UNSET,
     ) -> None:
         self._head = head
+        self.telemetry = telemetry(self._progress)
+        self._verbose = verbose
         self._reporting = _Reporting(request.stream_options)
         self._tokenizer = tokenizer
         self._style = MessageStyle.of(reading)
@@ -134,7 +145,9 @@ class ChatShape:
         made = []
         ids = self._token_ids(delta)
         if is_first:
-            opening = chat.Delta(role="assistant", content="", refusal=None)
+            # Whoever asks in llama.cpp's words gets its first chunk.
+            content = "" if self.telemetry is None else None
+            opening = chat.Delta(role="assistant", content=content, refusal=None)
             made.append(chat.ChunkChoice(index=choice, delta=opening))
         piece = self._style.piece(delta)
         if piece is not None:
@@ -153,15 +166,22 @@ class ChatShape:
                     token_ids=ids,
                 )
             )
-        first_ids = self._prompt_ids(delta)
+        first_ids, timings = self._prompt_ids(delta), timings_in(self.telemetry, choice)
         return [
-            self._chunk([item], self._reporting.on_chunk(usage), UNSET if place else first_ids)
+            self._chunk(
+                [item],
+                self._reporting.on_chunk(usage),
+                UNSET if place else first_ids,
+                UNSET if item.delta.role is not UNSET else timings,
+            )
             for place, item in enumerate(made)
         ]
 
     def last_chunk(self, usage: Callable[[], Usage]) -> bytes | None:
         """Part of Shape."""
-        return self._chunk([], usage()) if self._reporting.at_end else None
+        if not self._reporting.at_end:
+            return None
+        return self._chunk([], usage(), timings=timings_in(self.telemetry, 0))
 
     def failure(self, error: Exception, usage: Callable[[], Usage]) -> list[bytes]:
         """Part of Shape."""
@@ -190,8 +210,14 @@ class ChatShape:
                 system_fingerprint=self._head.fingerprint,
                 prompt_token_ids=self._prompt_ids(choices[0]),
                 prompt_logprobs=_prompt_logprobs(choices[0], self._num_prompt_top, self._tokenizer),
+                timings=timings_in(self.telemetry, 0),
+                verbose=self._verbose,
             )
         )
+
+    def _progress(self, choice: int, report: Report) -> list[bytes]:
+        item = chat.ChunkChoice(index=choice, delta=chat.Delta())
+        return [self._chunk([item], UNSET, report=report)]
 
     def _token_ids(self, delta: Delta) -> list[int] | UnsetType:
         return list(delta.token_ids) if self._wants_ids else UNSET
@@ -204,7 +230,12 @@ class ChatShape:
         choices: list[chat.ChunkChoice],
         usage: Usage | UnsetType | None,
         prompt_ids: list[int] | UnsetType = UNSET,
+        timings: Timings | UnsetType = UNSET,
+        report: Report | None = None,
     ) -> bytes:
+        progress = UNSET if report is None else report.progress
+        if report is not None and self.telemetry is not None and self.telemetry.per_token:
+            timings = report.timings
         return self._encoder.encode(
             chat.ChatChunk(
                 id=self._head.id,
@@ -214,6 +245,8 @@ class ChatShape:
                 choices=choices,
                 usage=usage,
                 prompt_token_ids=prompt_ids,
+                timings=timings,
+                prompt_progress=progress,
             )
         )
 
@@ -229,9 +262,14 @@ class CompletionShape:
     framing = PLAIN
 
     def __init__(
-        self, head: Head, request: completions.CompletionRequest, tokenizer: Tokenizer
+        self,
+        head: Head,
+        request: completions.CompletionRequest,
+        tokenizer: Tokenizer,
+        telemetry: Begin = silent,
     ) -> None:
         self._head = head
+        self.telemetry = telemetry(self._progress)
         self._reporting = _Reporting(request.stream_options)
         self._request = request
         self._tokenizer = tokenizer
@@ -241,12 +279,14 @@ class CompletionShape:
         self, choice: int, delta: Delta, *, is_first: bool, usage: Callable[[], Usage]
     ) -> list[bytes]:
         """Part of Shape."""
-        reported = self._reporting.on_chunk(usage)
-        return [self._object([self._choice(choice, delta)], reported)]
+        reported, timings = self._reporting.on_chunk(usage), timings_in(self.telemetry, choice)
+        return [self._object([self._choice(choice, delta)], reported, timings)]
 
     def last_chunk(self, usage: Callable[[], Usage]) -> bytes | None:
         """Part of Shape."""
-        return self._object([], usage()) if self._reporting.at_end else None
+        if not self._reporting.at_end:
+            return None
+        return self._object([], usage(), timings_in(self.telemetry, 0))
 
     def failure(self, error: Exception, usage: Callable[[], Usage]) -> list[bytes]:
         """Part of Shape."""
@@ -255,7 +295,13 @@ class CompletionShape:
     def whole(self, choices: Sequence[Delta], usage: Usage) -> bytes:
         """Part of Shape."""
         made = [self._choice(index, delta) for index, delta in enumerate(choices)]
-        return self._object(made, usage)
+        return self._object(made, usage, timings_in(self.telemetry, 0))
+
+    def _progress(self, choice: int, report: Report) -> list[bytes]:
+        per_token = self.telemetry is not None and self.telemetry.per_token
+        timings = report.timings if per_token else UNSET
+        item = completions.CompletionChoice(index=choice, text="")
+        return [self._object([item], UNSET, timings, report.progress)]
 
     def _choice(self, index: int, delta: Delta) -> completions.CompletionChoice:
         request, prompt = self._request, delta.prompt
@@ -283,7 +329,11 @@ class CompletionShape:
         return own
 
     def _object(
-        self, choices: list[completions.CompletionChoice], usage: Usage | UnsetType | None
+        self,
+        choices: list[completions.CompletionChoice],
+        usage: Usage | UnsetType | None,
+        timings: Timings | UnsetType,
+        progress: PromptProgress | UnsetType = UNSET,
     ) -> bytes:
         return self._encoder.encode(
             completions.Completion(
@@ -293,8 +343,15 @@ class CompletionShape:
                 choices=choices,
                 system_fingerprint=self._head.fingerprint,
                 usage=usage,
+                timings=timings,
+                prompt_progress=progress,
             )
         )
+
+
+def timings_in(telemetry: Telemetry | None, choice: int) -> Timings | UnsetType:
+    """What a client that wants timings is told beside what a choice says."""
+    return UNSET if telemetry is None or not telemetry.per_token else telemetry.timings(choice)
 
 
 def problem_chunk(error: Exception) -> bytes:

@@ -18,6 +18,7 @@ from headrace.engine.stream import EventStream
 from headrace.observe.metrics import Metrics
 from headrace.observe.recorder import RequestRecorder
 from headrace.server.exchange import Exchange, Plan
+from headrace.server.seats import Seats
 from headrace.server.shapes import ChatShape, CompletionShape, Head
 
 TOKENIZER = byte_level_tokenizer()
@@ -44,7 +45,7 @@ class Talk:
         wire = CompletionRequest(prompt="x", stream=stream)
         self.shape = shape(Head("id", 0, "m", "f"), wire, TOKENIZER)
         replica = SimpleNamespace(
-            is_draining=False, admission=SimpleNamespace(retry_after=lambda: 17.0)
+            is_draining=False, admission=SimpleNamespace(retry_after=lambda: 17.0), seats=Seats()
         )
         model = SimpleNamespace(
             preparer=SimpleNamespace(tokenizer=TOKENIZER),
@@ -125,6 +126,8 @@ async def test_a_choice_that_fails_does_not_keep_the_others_from_their_ends():
 
 class BreakingAt:
     """A shape that raises from its nth call on, or at that one only."""
+
+    telemetry = None
 
     def __init__(self, shape, at, *, for_ever):
         self._shape, self._left, self._for_ever = shape, at, for_ever

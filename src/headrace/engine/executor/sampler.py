@@ -144,6 +144,7 @@ class Sampler:
             seeds=table.seeds[slots],
             output_positions=outputs.output_positions,
             num_logprobs=table.num_logprobs[slots],
+            post_sampling=table.post_sampling[slots],
             slots=slots,
             history=table.history,
             history_lengths=outputs.history_lengths,
@@ -162,13 +163,12 @@ def _with_scores(row: RowResult, scores: tuple[TokenLogprobs, ...] | None) -> Ro
 
 
 def _logprobs(drawn: SampleOutput, row: int, num_top: int) -> TokenLogprobs:
-    top = tuple(
-        zip(
-            drawn.top_ids[row, :num_top].tolist(),
-            drawn.top_logprobs[row, :num_top].tolist(),
-            strict=True,
-        )
+    best = zip(
+        drawn.top_ids[row, :num_top].tolist(),
+        drawn.top_logprobs[row, :num_top].tolist(),
+        strict=True,
     )
+    top = tuple([pair for pair in best if pair[0] >= 0])  # there may be fewer than were asked for
     return TokenLogprobs(
         int(drawn.token_ids[row]), float(drawn.logprobs[row]), int(drawn.ranks[row]), top
     )

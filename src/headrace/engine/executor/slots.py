@@ -41,6 +41,7 @@ class SlotTable:
         self.xtc_probability: NDArray[np.float32] = np.zeros(max_num_seqs, np.float32)
         self.xtc_threshold: NDArray[np.float32] = np.zeros(max_num_seqs, np.float32)
         self.num_logprobs: NDArray[np.int32] = np.full(max_num_seqs, -1, np.int32)
+        self.post_sampling: NDArray[np.bool_] = np.zeros(max_num_seqs, np.bool_)
         self.num_prompt_logprobs: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
         self.min_tokens: NDArray[np.int32] = np.zeros(max_num_seqs, np.int32)
         self.thinking = ThinkingLimits()
@@ -124,6 +125,7 @@ class SlotTable:
         self.xtc_probability[slot] = params.xtc_probability
         self.xtc_threshold[slot] = params.xtc_threshold
         self.num_logprobs[slot] = -1 if params.logprobs is None else params.logprobs
+        self.post_sampling[slot] = params.post_sampling_probs
         self.num_prompt_logprobs[slot] = params.prompt_logprobs or 0
         self.min_tokens[slot] = params.min_tokens
         self._biases.pop(slot, None)

@@ -34,6 +34,19 @@ def scored_event(planned: PlannedRow, row: RowResult) -> TokenEvent:
     return TokenEvent(group.request.request_id, sequence.index, prompt_logprobs=news)
 
 
+def progress_event(sequence: Sequence) -> TokenEvent | None:
+    """How far its prompt is, where that is wanted and no token has come yet."""
+    request = sequence.group.request
+    if not request.wants_progress or sequence.has_reported:
+        return None
+    return TokenEvent(
+        request.request_id,
+        sequence.index,
+        num_cached_tokens=sequence.num_cached,
+        num_prompt_computed=min(sequence.num_computed, sequence.group.num_prompt),
+    )
+
+
 def event_of(
     sequence: Sequence,
     token_ids: tuple[int, ...],

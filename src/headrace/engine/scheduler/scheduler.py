@@ -26,6 +26,7 @@ from headrace.core.step import BlockLanding, RowResult, StepPlan, StepResult
 from headrace.engine.memory.events import KVEvent
 from headrace.engine.memory.ledger import KVLedger
 from headrace.engine.memory.loads import BlockLoads, TierIndex
+from headrace.engine.scheduler import reports
 from headrace.engine.scheduler.beam_group import beam_refusal, go_on
 from headrace.engine.scheduler.deadlines import Deadlines
 from headrace.engine.scheduler.drafts import DraftSource
@@ -35,7 +36,6 @@ from headrace.engine.scheduler.intake import finished_before, no_adapters, open_
 from headrace.engine.scheduler.outcome import fault_of, judge
 from headrace.engine.scheduler.plan import MAX_SCORED, Flight, PlannedRow
 from headrace.engine.scheduler.planner import Planner
-from headrace.engine.scheduler.reports import event_of, refused_event, scored_event, time_out
 from headrace.engine.scheduler.roster import Roster
 from headrace.engine.scheduler.sequence import Sequence, SequenceGroup
 from headrace.engine.scheduler.totals import Totals
@@ -103,7 +103,9 @@ class Scheduler:
             error = NotFoundError("The adapter is not loaded.")
         if error is not None:
             self.totals.finished[FinishReason.ERROR.value] += max(1, request.num_sequences)
-            return [refused_event(request, index, error) for index in range(max(1, request.n))]
+            return [
+                reports.refused_event(request, index, error) for index in range(max(1, request.n))
+            ]
         self._num_arrivals += 1
         group = open_group(
             request,
@@ -196,7 +198,7 @@ class Scheduler:
         for planned, row in zip(flight.rows, result.rows, strict=True):
             if planned.sequence.life == planned.life:
                 if row.prompt_logprobs:
-                    events.append(scored_event(planned, row))
+                    events.append(reports.scored_event(planned, row))
                 if planned.sequence.group.beams is not None:
                     events += self._settle_beam(planned, row, now)
                     continue
@@ -282,7 +284,7 @@ class Scheduler:
             return self._fail(sequence, row.error)[0]
         if not planned.is_output:
             self._advance(sequence, planned.start + planned.num_tokens)
-            return None
+            return reports.progress_event(sequence)
         error = fault_of(row, planned.num_draft)
         if error is not None:
             return self._end(sequence, FinishReason.ERROR, error=error)
@@ -310,7 +312,7 @@ class Scheduler:
         if sequence.has_reported:
             request_id = sequence.group.request.request_id
             return TokenEvent(request_id, sequence.index, token_ids, row.logprobs[:kept])
-        return event_of(sequence, token_ids, row.logprobs[:kept])
+        return reports.event_of(sequence, token_ids, row.logprobs[:kept])
 
     def _advance(self, sequence: Sequence, num_computed: int) -> None:
         sequence.num_computed = num_computed
@@ -389,12 +391,12 @@ class Scheduler:
         if self._drafts is not None:
             self._drafts.ended(sequence.group.request.request_id, sequence.index)
         self._deadlines.forget_ended(self._roster.groups, len(self._roster.groups))
-        return event_of(sequence, token_ids, logprobs, stop_token_id, error)
+        return reports.event_of(sequence, token_ids, logprobs, stop_token_id, error)
 
     def _expire(self, now: float) -> list[TokenEvent]:
         events: list[TokenEvent] = []
         for group in self._deadlines.due(now):
-            reason, error = time_out(group, now)
+            reason, error = reports.time_out(group, now)
             if reason is not None:
                 events += self._end_group(group, reason, error=error)
         return events

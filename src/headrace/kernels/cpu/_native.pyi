@@ -155,6 +155,7 @@ class BoundSample:
         seeds: NDArray[np.uint64],
         output_positions: NDArray[np.int64],
         num_logprobs: NDArray[np.int32],
+        post_sampling: NDArray[np.bool_],
         slots: NDArray[np.int32],
         history: NDArray[np.int32],
         history_lengths: NDArray[np.int32],

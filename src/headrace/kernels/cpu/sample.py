@@ -29,6 +29,7 @@ def bind_sample(
         batch.seeds,
         batch.output_positions,
         batch.num_logprobs,
+        batch.post_sampling,
         batch.slots,
         batch.history,
         batch.history_lengths,

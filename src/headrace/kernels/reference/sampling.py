@@ -54,7 +54,10 @@ def sample(logits: Float32, batch: SampleBatch) -> SampleOutput:
         output.token_ids[row] = token
         output.is_finite[row] = token >= 0
         if token >= 0 and batch.num_logprobs[row] >= 0:
-            report_logprobs(logits[row], token, int(batch.num_logprobs[row]), row, output)
+            shown = (
+                left_to_draw(logits[row], batch, row) if batch.post_sampling[row] else logits[row]
+            )
+            report_logprobs(shown, token, int(batch.num_logprobs[row]), row, output)
     return output
 
 
@@ -91,18 +94,37 @@ def sample_row(logits: Float32, batch: SampleBatch, row: int) -> int:
     edited = edit_logits(logits, batch, row)
     if not is_usable(edited) or not np.isfinite(edited).any():
         return -1
-    temperature = np.float32(batch.temperature[row])
-    if not temperature > 0:
+    if not batch.temperature[row] > 0:
         return int(np.argmax(edited))
+    scaled, kept, key = draw_from(edited, batch, row)
+    perturbed = scaled[kept] + gumbel(key, kept.astype(np.uint32))
+    return int(kept[np.argmax(perturbed)])
+
+
+def draw_from(
+    edited: Float32, batch: SampleBatch, row: int
+) -> tuple[Float32, NDArray[np.int64], int]:
+    """Scaled logits, the ids among them that may be drawn, and the key of the noise."""
+    temperature = np.float32(batch.temperature[row])
     with np.errstate(over="ignore"):
         inverse = np.minimum(np.float32(1) / temperature, LARGEST_INVERSE_TEMPERATURE)
         scaled = (edited - edited.max()) * inverse
     truncation = Truncation(int(batch.top_k[row]), float(batch.top_p[row]), float(batch.min_p[row]))
     kept = kept_tokens(scaled, truncation)
     key = row_key(int(batch.seeds[row]), int(batch.output_positions[row]))
-    kept = narrow(scaled, kept, batch, row, key)
-    perturbed = scaled[kept] + gumbel(key, kept.astype(np.uint32))
-    return int(kept[np.argmax(perturbed)])
+    return scaled, narrow(scaled, kept, batch, row, key), key
+
+
+def left_to_draw(logits: Float32, batch: SampleBatch, row: int) -> Float32:
+    """Scaled logits of what a row was drawn from, -inf elsewhere; one token without noise."""
+    edited = edit_logits(logits, batch, row)
+    left = np.full_like(edited, -np.inf)
+    if not batch.temperature[row] > 0:
+        left[np.argmax(edited)] = 0.0
+        return left
+    scaled, kept, _ = draw_from(edited, batch, row)
+    left[kept] = scaled[kept]
+    return left
 
 
 def is_usable(logits: Float32) -> bool:

@@ -22,12 +22,6 @@ _MAX_BIAS_CHARS: Final = 200
 
 def to_completion(request: LlamaRequest, tokenizer: Tokenizer) -> CompletionRequest:
     """The same, in OpenAI's words. Raises BadRequestError by llama.cpp's names."""
-    if request.post_sampling_probs:
-        raise BadRequestError(
-            "'post_sampling_probs' is not supported by this server; leave it out.",
-            param="post_sampling_probs",
-            code="unsupported_parameter",
-        )
     fields = shared_fields(request)
     if request.n_predict is not None:
         if request.n_predict == 0:

@@ -1,5 +1,6 @@
 """Deltas → llama.cpp's answer of `/completion`, whole or as events."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -17,11 +18,13 @@ from headrace.api.llama import (
 from headrace.api.usage import Usage
 from headrace.completion.delta import Delta
 from headrace.completion.logprobs import LOWEST, token_text
+from headrace.core.clock import Clock
 from headrace.core.events import FinishReason
-from headrace.core.request import Request, TokenSegment
+from headrace.core.request import Request
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.dialects.llama_request import is_one_prompt
-from headrace.server.shapes import Head, problem_chunk
+from headrace.server.shapes import Head, problem_chunk, timings_in
+from headrace.server.telemetry import Report, Telemetry
 from headrace.web.streaming import Framing, event
 
 #: llama.cpp's own streams end without a marker.
@@ -34,8 +37,20 @@ class LlamaShape:
     framing = FRAMING
 
     def __init__(
-        self, head: Head, wire: LlamaRequest, requests: Sequence[Request], tokenizer: Tokenizer
+        self,
+        head: Head,
+        wire: LlamaRequest,
+        requests: Sequence[Request],
+        tokenizer: Tokenizer,
+        clock: Clock,
     ) -> None:
+        self.telemetry = Telemetry(
+            requests,
+            clock,
+            per_token=bool(wire.timings_per_token),
+            has_progress=bool(wire.return_progress and wire.stream),
+            write=self._progress,
+        )
         self._head, self._wire, self._requests = head, wire, requests
         self._tokenizer = tokenizer
         self._encoder = msgspec.json.Encoder()
@@ -59,6 +74,7 @@ class LlamaShape:
                 tokens_predicted=num_tokens,
                 tokens_evaluated=self._request(choice).num_prompt_tokens,
                 completion_probabilities=self._logprobs(delta),
+                timings=timings_in(self.telemetry, choice),
             )
             made.append(self._encoder.encode(chunk))
         if delta.finish is not None:
@@ -85,6 +101,18 @@ class LlamaShape:
         is_one = is_one_prompt(self._wire.prompt) and len(made) == 1
         return self._encoder.encode(made[0] if is_one else made)
 
+    def _progress(self, choice: int, report: Report) -> list[bytes]:
+        chunk = LlamaChunk(
+            index=choice,
+            content="",
+            tokens=[],
+            tokens_predicted=0,
+            tokens_evaluated=self._request(choice).num_prompt_tokens,
+            timings=report.timings if self.telemetry.per_token else UNSET,
+            prompt_progress=report.progress,
+        )
+        return [self._encoder.encode(chunk)]
+
     def _completion(
         self, choice: int, delta: Delta, num_tokens: int, has_new_line: bool
     ) -> LlamaCompletion:
@@ -98,10 +126,11 @@ class LlamaShape:
             tokens_predicted=num_tokens,
             tokens_evaluated=request.num_prompt_tokens,
             generation_settings=self._settings(request),
-            prompt=self._tokenizer.decode(_prompt_ids(request), skip_special=False),
+            prompt=self._tokenizer.decode(request.prompt_token_ids, skip_special=False),
             has_new_line=has_new_line,
             stop_type=kind,
             stopping_word=word,
+            timings=self.telemetry.timings(choice),
             completion_probabilities=self._logprobs(delta),
         )
 
@@ -128,6 +157,18 @@ class LlamaShape:
         if not delta.logprobs:
             return UNSET
         table = self._tokenizer.all_bytes
+        if self._wire.post_sampling_probs:
+            return [
+                LlamaLogprob(
+                    **_likely(table, position.token_id, position.logprob),
+                    top_probs=[
+                        LlamaTopLogprob(**_likely(table, token_id, logprob))
+                        for token_id, logprob in position.top
+                        if math.exp(logprob) > 0.0
+                    ],
+                )
+                for position in delta.logprobs
+            ]
         return [
             LlamaLogprob(
                 **_spelt(table, position.token_id, position.logprob),
@@ -154,11 +195,6 @@ class LlamaShape:
         return chosen
 
 
-def _prompt_ids(request: Request) -> list[int]:
-    segments = [part for part in request.prompt if isinstance(part, TokenSegment)]
-    return [token_id for part in segments for token_id in part.token_ids]
-
-
 def _spelt(table: Mapping[int, bytes], token_id: int, logprob: float) -> dict[str, Any]:
     spelt = table[token_id]
     return {
@@ -167,6 +203,12 @@ def _spelt(table: Mapping[int, bytes], token_id: int, logprob: float) -> dict[st
         "bytes": list(spelt),
         "logprob": max(logprob, LOWEST),
     }
+
+
+def _likely(table: Mapping[int, bytes], token_id: int, logprob: float) -> dict[str, Any]:
+    told = _spelt(table, token_id, logprob)
+    told["prob"] = math.exp(told.pop("logprob"))
+    return told
 
 
 def _stop(delta: Delta) -> tuple[Literal["none", "eos", "limit", "word"], str]:

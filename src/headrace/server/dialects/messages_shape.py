@@ -47,6 +47,7 @@ class MessagesShape:
     """Part of Shape, for one answer. A stream has a start and a ping, its blocks in a row, its end."""
 
     framing = FRAMING
+    telemetry = None
 
     def __init__(self, head: Head) -> None:
         self._head = head

@@ -30,6 +30,8 @@ from headrace.completion.logprobs import chat_logprobs
 from headrace.completion.parts import Grown, Opened, Part, PartKind, Parts, Step
 from headrace.core.errors import RequestCancelledError
 from headrace.core.events import FinishReason, TokenLogprobs
+from headrace.server.shapes import timings_in
+from headrace.server.telemetry import Begin, Report, silent
 from headrace.web.problems import answer_to
 from headrace.web.streaming import DONE, Framing, named_event
 
@@ -50,6 +52,7 @@ class ResponsesShape:
         spelling: Mapping[int, bytes],
         now: Callable[[], float],
         on_end: Callable[[Response], None],
+        telemetry: Begin = silent,
     ) -> None:
         """`begun` is the response before it has output; `on_end` gets it when it ends, before the client does.
 
@@ -59,6 +62,8 @@ class ResponsesShape:
         self._spelling = spelling
         self._now = now
         self._on_end = on_end
+        self.telemetry = telemetry(self._progress)
+        self._has_begun = False
         self._parts = Parts()
         self._num_events = 0
         self._encoder = msgspec.json.Encoder()
@@ -67,12 +72,7 @@ class ResponsesShape:
         self, choice: int, delta: Delta, *, is_first: bool, usage: Callable[[], Usage]
     ) -> list[bytes]:
         """Part of Shape."""
-        made: list[ResponseEvent] = []
-        if is_first:
-            made += [
-                events.ResponseCreated(self.begun, sequence_number=self._next()),
-                events.ResponseInProgress(self.begun, sequence_number=self._next()),
-            ]
+        made = self._begin()
         steps = self._parts.push(delta)
         for step in steps:
             made += self._step(step, _status(delta, is_last=step is steps[-1]))
@@ -80,7 +80,29 @@ class ResponsesShape:
             ended = self._ended(delta, usage())
             is_cut = ended.status == "incomplete"
             kind = events.ResponseIncomplete if is_cut else events.ResponseCompleted
-            made.append(kind(ended, sequence_number=self._next()))
+            timings = timings_in(self.telemetry, choice)
+            made.append(kind(ended, sequence_number=self._next(), timings=timings))
+        return [self._encoder.encode(event) for event in made]
+
+    def _begin(self) -> list[ResponseEvent]:
+        if self._has_begun:
+            return []
+        self._has_begun = True
+        return [
+            events.ResponseCreated(self.begun, sequence_number=self._next()),
+            events.ResponseInProgress(self.begun, sequence_number=self._next()),
+        ]
+
+    def _progress(self, _choice: int, report: Report) -> list[bytes]:
+        per_token = self.telemetry is not None and self.telemetry.per_token
+        told = events.ResponseInProgress(
+            self.begun,
+            sequence_number=0,
+            prompt_progress=report.progress,
+            timings=report.timings if per_token else UNSET,
+        )
+        made = self._begin()
+        made.append(structs.replace(told, sequence_number=self._next()))
         return [self._encoder.encode(event) for event in made]
 
     def last_chunk(self, usage: Callable[[], Usage]) -> bytes | None:
@@ -185,6 +207,7 @@ class ResponsesShape:
                 output_index=part.place,
                 delta=step.text,
                 logprobs=self._logprobs(step.logprobs),
+                timings=timings_in(self.telemetry, 0),
             )
         kind = events.ArgumentsDelta if part.kind is PartKind.CALL else events.ReasoningTextDelta
         return kind(sequence_number=number, item_id=name, output_index=part.place, delta=step.text)

@@ -1,6 +1,10 @@
 """`POST /v1/chat/completions`."""
 
-from headrace.api.chat import ChatChunk, ChatCompletion, ChatRequest
+from functools import partial
+
+from msgspec import UNSET, UnsetType
+
+from headrace.api.chat import ChatChunk, ChatCompletion, ChatRequest, VerbosePrompt
 from headrace.preprocess.prepare import PreparedChat
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.calls import Call
@@ -8,6 +12,7 @@ from headrace.server.exchange import Plan
 from headrace.server.generation import decode_request, generating, plan_chat
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.shapes import ChatShape, Head
+from headrace.server.telemetry import telemetry_of
 from headrace.web.asgi import App
 from headrace.web.endpoint import Operation
 
@@ -32,6 +37,11 @@ async def prepare(call: Call) -> tuple[ServedModel, Plan]:
     wire = decode_request(call, ChatRequest)
 
     def shaped(head: Head, prepared: PreparedChat, tokenizer: Tokenizer) -> ChatShape:
-        return ChatShape(head, wire, tokenizer, prepared.reading)
+        telemetry = partial(telemetry_of, wire, [prepared.request], call.replica.clock)
+        verbose: VerbosePrompt | UnsetType = UNSET
+        if wire.verbose and not wire.stream:
+            ids = prepared.request.prompt_token_ids
+            verbose = VerbosePrompt(prompt=tokenizer.decode(ids, skip_special=False))
+        return ChatShape(head, wire, tokenizer, prepared.reading, telemetry, verbose)
 
     return await plan_chat(call, wire, call.arrival("chatcmpl"), shaped)

@@ -1,5 +1,7 @@
 """`POST /v1/completions`."""
 
+from functools import partial
+
 from headrace.api.completions import Completion, CompletionRequest
 from headrace.completion.options import text_options
 from headrace.server.calls import Call, preparer_of
@@ -12,6 +14,7 @@ from headrace.server.generation import (
 )
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.shapes import CompletionShape
+from headrace.server.telemetry import telemetry_of
 from headrace.web.asgi import App
 from headrace.web.endpoint import Operation
 
@@ -41,7 +44,12 @@ async def prepare(call: Call) -> tuple[ServedModel, Plan]:
     await check_grammar(model, requests[0], wire)  # all prompts share it
     plan = Plan(
         requests=requests,
-        shape=CompletionShape(head_of(call, wire, preparer, arrival), wire, preparer.tokenizer),
+        shape=CompletionShape(
+            head_of(call, wire, preparer, arrival),
+            wire,
+            preparer.tokenizer,
+            partial(telemetry_of, wire, requests, call.replica.clock),
+        ),
         options=text_options(wire, stands_alone=False),
         is_stream=bool(wire.stream),
         is_peer=call.is_peer,

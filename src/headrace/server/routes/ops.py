@@ -5,6 +5,7 @@ from headrace.api.models import Health, Version
 from headrace.config.server import MetricsNames
 from headrace.core.stats import LoadReport
 from headrace.observe.catalogue import READY
+from headrace.observe.llama_names import expose_llama
 from headrace.observe.prometheus import CONTENT_TYPE, expose
 from headrace.server.replica import Replica
 from headrace.web.asgi import App, Receive, Scope, Send, send_body, send_json
@@ -35,6 +36,12 @@ METRICS = Operation(
 )
 METRICS_VLLM = Operation(
     summary="The same metrics under vLLM's names",
+    tag="operate",
+    content_type=CONTENT_TYPE,
+    access=Access.OPERATOR,
+)
+METRICS_LLAMA = Operation(
+    summary="Metrics under llama.cpp's names",
     tag="operate",
     content_type=CONTENT_TYPE,
     access=Access.OPERATOR,
@@ -74,22 +81,22 @@ def load(replica: Replica) -> App:
 
 
 def metrics(replica: Replica) -> App:
-    """Prometheus' text, under our names (and vLLM's, if so configured)."""
-    is_both = replica.config.metrics_names is MetricsNames.BOTH
-
-    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await _expose(replica, send, headrace=True, vllm=is_both)
-
-    return respond
+    """Prometheus' text, under our names (and vLLM's and llama.cpp's, if so configured)."""
+    names = replica.config.metrics_names
+    has_llama = names is MetricsNames.ALL
+    return _exposing(
+        replica, headrace=True, vllm=names is not MetricsNames.HEADRACE, llama=has_llama
+    )
 
 
 def metrics_vllm(replica: Replica) -> App:
     """The same numbers under vLLM's exact names."""
+    return _exposing(replica, vllm=True)
 
-    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await _expose(replica, send, headrace=False, vllm=True)
 
-    return respond
+def metrics_llama(replica: Replica) -> App:
+    """What llama.cpp's dashboards read."""
+    return _exposing(replica, llama=True)
 
 
 def version() -> App:
@@ -101,7 +108,16 @@ def version() -> App:
     return respond
 
 
-async def _expose(replica: Replica, send: Send, *, headrace: bool, vllm: bool) -> None:
-    replica.metrics.set(READY, (), float(replica.unready_reason is None))
-    text = expose(replica.metrics, headrace=headrace, vllm=vllm)
-    await send_body(send, text.encode(), content_type=CONTENT_TYPE)
+def _exposing(
+    replica: Replica, *, headrace: bool = False, vllm: bool = False, llama: bool = False
+) -> App:
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        replica.metrics.set(READY, (), float(replica.unready_reason is None))
+        text = expose(replica.metrics, headrace=headrace, vllm=vllm)
+        headers = {}
+        if llama:
+            text += expose_llama(replica.metrics, replica.load())
+            headers = {"Process-Start-Time-Unix": str(replica.created)}
+        await send_body(send, text.encode(), content_type=CONTENT_TYPE, headers=headers)
+
+    return respond

@@ -21,6 +21,7 @@ from headrace.server.generation import decode_request, generating, plan_chat
 from headrace.server.replica import Replica, ServedModel
 from headrace.server.resume import Produce
 from headrace.server.shapes import Head
+from headrace.server.telemetry import telemetry_of
 from headrace.web.asgi import App
 from headrace.web.endpoint import Operation
 
@@ -67,9 +68,11 @@ async def prepare(call: Call) -> tuple[ServedModel, Plan]:
 
         def shaped(head: Head, prepared: PreparedChat, tokenizer: Tokenizer) -> ResponsesShape:
             begun = begun_response(head, wire, prepared.request, is_stored=is_stored)
-            return ResponsesShape(begun, tokenizer.all_bytes, replica.clock.wall, keep)
+            wanted = partial(telemetry_of, asked, [prepared.request], replica.clock)
+            return ResponsesShape(begun, tokenizer.all_bytes, replica.clock.wall, keep, wanted)
 
-        model, plan = await plan_chat(call, to_chat(wire, before, own), arrival, shaped)
+        asked = to_chat(wire, before, own)
+        model, plan = await plan_chat(call, asked, arrival, shaped)
     if wire.background:
         assert isinstance(plan.shape, ResponsesShape)
         plan = structs.replace(plan, detach=partial(_detach, replica, owner, plan.shape))
