@@ -26,12 +26,6 @@ from headrace.preprocess.constraint import read_constraint
 from headrace.preprocess.dry import with_dry
 from headrace.preprocess.fit import PromptFitter
 from headrace.preprocess.generation_config import SamplingDefaults
-from headrace.preprocess.logprob_wishes import (
-    chat_logprobs,
-    completion_logprobs,
-    echoed_logprobs,
-    larger,
-)
 from headrace.preprocess.messages import plain_messages
 from headrace.preprocess.params import (
     Bounds,

@@ -103,9 +103,7 @@ class Scheduler:
             error = NotFoundError("The adapter is not loaded.")
         if error is not None:
             self.totals.finished[FinishReason.ERROR.value] += max(1, request.num_sequences)
-            return [
-                reports.refused_event(request, index, error) for index in range(max(1, request.n))
-            ]
+            return [reports.refused_event(request, i, error) for i in range(max(1, request.n))]
         self._num_arrivals += 1
         group = open_group(
             request,
