@@ -35,6 +35,16 @@ def say(url: str) -> list[tuple[str, float]]:
     return list(zip(logprobs["tokens"], logprobs["token_logprobs"], strict=True))
 
 
+def fill_cache(url: str, rng: random.Random) -> None:
+    """Use every block once: memory for keys and values is taken when it is first written, within its bound."""
+    report = settle(url)
+    assert report["kv_blocks_total"] <= 512, "more blocks than a test can fill"
+    for _ in range(report["kv_blocks_total"] // 16 + 1):
+        prompt = [rng.randrange(3, 250) for _ in range(300)]  # 18 blocks, and some more
+        body = {"prompt": prompt, "max_tokens": 1}
+        assert httpx.post(f"{url}/v1/completions", json=body, timeout=60).status_code == 200
+
+
 def document(url: str) -> dict[str, Any]:
     """What the server says that it can do."""
     found: dict[str, Any] = httpx.get(f"{url}/openapi.json").json()
@@ -63,15 +73,17 @@ def check(answers: list[tuple[bytes, Answer]]) -> Counter[int | None]:
     return Counter(answer.status for _, answer in answers)
 
 
-async def run(model: str, *options: str, growth: int, seed: int) -> None:
+async def run(model: str, *options: str, growth: int, seed: int, kv_memory: str) -> None:
     """`growth` is how many bytes the server's processes may grow by over the last 1,200 requests."""
     rng = random.Random(seed)
     options = (*options, "--read-timeout", "5", "--grammar-processes", "1")
     options = (*options, "--max-stored-bytes", "256KiB")  # what is kept is no leak
+    options = (*options, "--kv-memory", kv_memory)
     with local_server([model, *options], ready_timeout=120) as server:
         port = urlsplit(server.url).port
         assert port is not None
         before = say(server.url)
+        fill_cache(server.url, rng)
         fuzz = Fuzz(document(server.url), rng)
         statuses: Counter[int | None] = Counter()
         seen = []
@@ -100,10 +112,11 @@ async def run(model: str, *options: str, growth: int, seed: int) -> None:
 @pytest.mark.timeout(240)
 async def test_2000_fuzzed_requests(tmp_path: Path) -> None:
     path = make_tiny_llama(tmp_path / "tiny", max_context=512)
-    await run(str(path), growth=8 * MIB, seed=4)
+    await run(str(path), growth=8 * MIB, seed=4, kv_memory="1MiB")
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
 async def test_2000_fuzzed_requests_of_a_real_model(seed: int) -> None:
-    await run("smollm2-135m", "--max-context", "512", growth=16 * MIB, seed=seed)
+    options = ("smollm2-135m", "--max-context", "512")
+    await run(*options, growth=16 * MIB, seed=seed, kv_memory="64MiB")

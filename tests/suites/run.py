@@ -29,6 +29,8 @@ LLAMA = [
     *SERVER,
     "--metrics-names",
     "all",
+    "--dialect",
+    "llama.cpp",
     "--accept-any-model",
     "--served-model-name",
     "tinyllama-2",

@@ -20,6 +20,14 @@ class LongPrompt(StrEnum):
     """Keep the end of the prompt."""
 
 
+class Dialect(StrEnum):
+    """Whose habits count where clients need different ones and a request does not tell them apart."""
+
+    OPENAI = "openai"
+    LLAMA_CPP = "llama.cpp"
+    """Chat streams begin with null content; `/completion` samples by llama.cpp's defaults."""
+
+
 class MetricsNames(StrEnum):
     """Names on `/metrics`."""
 
@@ -165,6 +173,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Topic of those messages; routers want names such as kv@POD@MODEL."""
     kv_events_as_maps: bool = False
     """Send each KV event as a map, as vLLM does since June 2026, instead of an array."""
+    dialect: Dialect = Dialect.OPENAI
+    """openai, or llama.cpp: chat streams begin with null content, /completion has llama.cpp's default sampling."""
     metrics_names: MetricsNames = MetricsNames.HEADRACE
     """Names on /metrics: headrace, both to add vLLM's, all to add llama.cpp's too."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

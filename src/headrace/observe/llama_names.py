@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from headrace.core.stats import LoadReport
 from headrace.observe import catalogue as names
-from headrace.observe.catalogue import Kind, Metric
+from headrace.observe.metric import Kind, Metric
 from headrace.observe.metrics import Metrics
 from headrace.observe.prometheus import number
 

@@ -127,10 +127,15 @@ class ChatShape:
         reading: Reading = Reading(),  # noqa: B008 - frozen
         telemetry: Begin = silent,
         verbose: chat.VerbosePrompt | UnsetType = UNSET,
+        *,
+        opens_with_null: bool = False,
     ) -> None:
+        """`opens_with_null`: as llama.cpp, the first chunk has no content rather than an empty text."""
         self._head = head
         self.telemetry = telemetry(self._progress)
         self._verbose = verbose
+        # Whoever asks in llama.cpp's words gets its first chunk.
+        self._opening = None if opens_with_null or self.telemetry is not None else ""
         self._reporting = _Reporting(request.stream_options)
         self._tokenizer = tokenizer
         self._style = MessageStyle.of(reading)
@@ -145,9 +150,7 @@ class ChatShape:
         made = []
         ids = self._token_ids(delta)
         if is_first:
-            # Whoever asks in llama.cpp's words gets its first chunk.
-            content = "" if self.telemetry is None else None
-            opening = chat.Delta(role="assistant", content=content, refusal=None)
+            opening = chat.Delta(role="assistant", content=self._opening, refusal=None)
             made.append(chat.ChunkChoice(index=choice, delta=opening))
         piece = self._style.piece(delta)
         if piece is not None:

@@ -6,6 +6,7 @@ import json
 import pytest
 from tests.support.in_process import InProcess
 from tests.support.tiny_models import make_tiny_llama
+from tests.support.tiny_tokenizers import byte_level_tokenizer
 
 from headrace.api.llama import LlamaRequest
 from headrace.preprocess.tokenizer import load_tokenizer
@@ -238,3 +239,12 @@ async def test_responses_tell_the_same(app):
     timed = {event["type"] for event in told if "timings" in event}
     assert "response.output_text.delta" in timed
     assert "timings" in told[-1]
+
+
+def test_llama_cpps_own_defaults_fill_what_is_not_said():
+    asked = to_completion(
+        LlamaRequest(prompt="a", top_k=7), byte_level_tokenizer(), has_own_defaults=True
+    )
+    assert (asked.temperature, asked.top_k, asked.top_p, asked.min_p) == (0.8, 7, 0.95, 0.05)
+    asked = to_completion(LlamaRequest(prompt="a"), byte_level_tokenizer())
+    assert (asked.temperature, asked.top_k) == (None, None)

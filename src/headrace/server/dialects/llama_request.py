@@ -14,15 +14,26 @@ NAMES: Final[Names] = (
     (r"logprobs", "n_probs"),
     (r"repetition_penalty", "repeat_penalty"),
 )
+#: llama.cpp's own sampling.
+DEFAULTS: Final[dict[str, float]] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
 #: What `false` means as a bias: the token is as good as forbidden.
 _FORBIDDEN: Final = -100.0
 #: Of a text in a bias; longer ones are no words.
 _MAX_BIAS_CHARS: Final = 200
 
 
-def to_completion(request: LlamaRequest, tokenizer: Tokenizer) -> CompletionRequest:
-    """The same, in OpenAI's words. Raises BadRequestError by llama.cpp's names."""
+def to_completion(
+    request: LlamaRequest, tokenizer: Tokenizer, *, has_own_defaults: bool = False
+) -> CompletionRequest:
+    """The same, in OpenAI's words. Raises BadRequestError by llama.cpp's names.
+
+    `has_own_defaults`: what is not said is sampled by llama.cpp's defaults, not by the model's.
+    """
     fields = shared_fields(request)
+    if has_own_defaults:
+        for name, value in DEFAULTS.items():
+            if fields[name] is None:
+                fields[name] = value
     if request.n_predict is not None:
         if request.n_predict == 0:
             raise _fault("n_predict", "must be at least 1, or -1 for the server's own bound")

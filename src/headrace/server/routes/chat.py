@@ -5,6 +5,7 @@ from functools import partial
 from msgspec import UNSET, UnsetType
 
 from headrace.api.chat import ChatChunk, ChatCompletion, ChatRequest, VerbosePrompt
+from headrace.config.server import Dialect
 from headrace.preprocess.prepare import PreparedChat
 from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.calls import Call
@@ -42,6 +43,15 @@ async def prepare(call: Call) -> tuple[ServedModel, Plan]:
         if wire.verbose and not wire.stream:
             ids = prepared.request.prompt_token_ids
             verbose = VerbosePrompt(prompt=tokenizer.decode(ids, skip_special=False))
-        return ChatShape(head, wire, tokenizer, prepared.reading, telemetry, verbose)
+        is_llama = call.replica.config.dialect is Dialect.LLAMA_CPP
+        return ChatShape(
+            head,
+            wire,
+            tokenizer,
+            prepared.reading,
+            telemetry,
+            verbose,
+            opens_with_null=is_llama,
+        )
 
     return await plan_chat(call, wire, call.arrival("chatcmpl"), shaped)

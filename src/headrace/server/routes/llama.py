@@ -1,5 +1,7 @@
 """`POST /completion` and `GET /slots`, llama.cpp's own."""
 
+from functools import partial
+
 from headrace.api.completions import CompletionRequest
 from headrace.api.llama import (
     LlamaChunk,
@@ -10,6 +12,7 @@ from headrace.api.llama import (
 )
 from headrace.api.unsupported import refuse_unsupported
 from headrace.completion.options import text_options
+from headrace.config.server import Dialect
 from headrace.core.errors import OverloadedError
 from headrace.core.model_info import ModelInfo
 from headrace.core.request import Request
@@ -86,9 +89,10 @@ async def prepare(call: Call) -> tuple[ServedModel, Plan]:
     model = call.replica.find(wire.model)
     preparer = preparer_of(model)
     arrival = call.arrival("cmpl")
+    is_llama = call.replica.config.dialect is Dialect.LLAMA_CPP
     with renamed(NAMES):
         asked, requests = await call.replica.workers.run(
-            len(call.body), _translate, preparer, wire, arrival
+            len(call.body), partial(_translate, is_llama=is_llama), preparer, wire, arrival
         )
         await check_grammar(model, requests[0], asked)
     head = head_of(call, asked, preparer, arrival)
@@ -103,8 +107,8 @@ async def prepare(call: Call) -> tuple[ServedModel, Plan]:
 
 
 def _translate(
-    preparer: Preparer, wire: LlamaRequest, arrival: Arrival
+    preparer: Preparer, wire: LlamaRequest, arrival: Arrival, *, is_llama: bool
 ) -> tuple[CompletionRequest, tuple[Request, ...]]:
-    asked = to_completion(wire, preparer.tokenizer)
+    asked = to_completion(wire, preparer.tokenizer, has_own_defaults=is_llama)
     refuse_unsupported(asked)
     return asked, preparer.completion(asked, arrival)
