@@ -27,7 +27,7 @@ from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import BadRequestError, GrammarError, HeadraceError, InternalError
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.kv_blocks import KVBlocks
-from headrace.core.request import Request, Segment, TokenSegment, num_positions
+from headrace.core.request import Request, Segment, num_positions
 from headrace.engine.build import build_engine
 from headrace.preprocess.load import load_text
 from headrace.preprocess.prepare import Arrival
