@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.listening import Listener
+from tests.support.listening import Listener, send_json, until_eof
 
 TOKEN = "between machines"
 #: Ids with this remainder have text that is held back until the next token, as half a character has.
@@ -131,7 +131,7 @@ class FakeReplica:
             await reader.read()
             return False
         if method == "GET":
-            await _send_json(writer, *self._question(path))
+            await send_json(writer, *self._question(path))
             return True
         asked = json.loads(body)
         self.seen.append(Seen(path, headers, asked))
@@ -164,7 +164,7 @@ class FakeReplica:
         writer: asyncio.StreamWriter,
     ) -> bool:
         self.num_running += 1
-        gone = asyncio.ensure_future(_until_eof(reader))
+        gone = asyncio.ensure_future(until_eof(reader))
         work = asyncio.ensure_future(self._work(path, asked, fault, writer))
         try:
             await asyncio.wait({gone, work}, return_when=asyncio.FIRST_COMPLETED)
@@ -190,14 +190,14 @@ class FakeReplica:
         if fault.status:
             extra = {"retry-after": fault.retry_after} if fault.retry_after else {}
             problem = {"error": {"message": f"fault {fault.status}", "type": "fault"}}
-            await _send_json(writer, fault.status, problem, extra)
+            await send_json(writer, fault.status, problem, extra)
             return True
         if path not in ("/v1/chat/completions", "/v1/completions"):
-            await _send_json(writer, 200, {"data": [], "usage": {"prompt_tokens": 3}})
+            await send_json(writer, 200, {"data": [], "usage": {"prompt_tokens": 3}})
             return True
         answer = _Answer(self, asked, is_chat="chat" in path)
         if asked.get("prior_output_ids") is not None and not answer.is_peer(self.seen[-1].headers):
-            await _send_json(writer, 403, {"error": {"message": "peers only", "type": "x"}})
+            await send_json(writer, 403, {"error": {"message": "peers only", "type": "x"}})
             return True
         is_stream = asked.get("stream") is True
         default = "text/event-stream; charset=utf-8" if is_stream else "application/json"
@@ -376,27 +376,6 @@ class _Answer:
         name = f"of-{self._replica.port}-{self._number}"
         chunk = {"id": name, "created": self._number, "model": "fake", **fields}
         return b"data: " + json.dumps(chunk).encode() + b"\n\n"
-
-
-async def _until_eof(reader: asyncio.StreamReader) -> None:
-    while True:
-        if reader.at_eof():
-            return
-        await asyncio.sleep(0.005)
-
-
-async def _send_json(
-    writer: asyncio.StreamWriter, status: int, value: Any, extra: dict[str, str] | None = None
-) -> None:
-    body = json.dumps(value).encode()
-    headers = {
-        "content-type": "application/json",
-        "content-length": str(len(body)),
-        **(extra or {}),
-    }
-    lines = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
-    writer.write(f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode() + body)
-    await writer.drain()
 
 
 @contextlib.asynccontextmanager

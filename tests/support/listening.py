@@ -6,8 +6,10 @@ asyncio's own leaks what it accepts while it is closed (3.11: an assertion in th
 import asyncio
 import contextlib
 import functools
+import json
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -77,3 +79,24 @@ class Listener:
         finally:
             writer.close()
             del self._writers[task]
+
+
+async def until_eof(reader: asyncio.StreamReader) -> None:
+    while True:
+        if reader.at_eof():
+            return
+        await asyncio.sleep(0.005)
+
+
+async def send_json(
+    writer: asyncio.StreamWriter, status: int, value: Any, extra: dict[str, str] | None = None
+) -> None:
+    body = json.dumps(value).encode()
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        **(extra or {}),
+    }
+    lines = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
+    writer.write(f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode() + body)
+    await writer.drain()
