@@ -220,7 +220,9 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--num-probs", type=int, default=2000)
-    parser.add_argument("--kv-dtype", choices=["bf16", "f16", "int8", "f32"], default="f16")
+    parser.add_argument(
+        "--kv-dtype", choices=["bf16", "f16", "int16", "int8", "f32"], default="f16"
+    )
     args = parser.parse_args()
     args.model = model_name(args.model)
     path = resolve(args.model)

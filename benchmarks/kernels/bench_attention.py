@@ -61,13 +61,14 @@ SHAPES = (
 
 
 #: Limits of two cores of an AMD EPYC (Zen 4) by number of threads; GFLOPS per dtype of keys and values, of
-#: which int8 has half its products in 8 bits and half in 16.
+#: which int8 has half its products in 8 bits and half in 16; int16 has all in 16.
 MEMORY_GBPS = {1: 20.4, 2: 29.5}
 PEAK_GFLOPS = {
     "f32": {1: 117, 2: 234},
     "f16": {1: 117, 2: 234},
     "bf16": {1: 234, 2: 468},
     "int8": {1: 312, 2: 623},
+    "int16": {1: 234, 2: 468},
 }
 
 

@@ -202,6 +202,8 @@ HR_INLINE void run_chunks(const Op& op, const Task& task, int kv_head, int64_t b
       return run.template operator()<F16>();
     case DType::kInt8:
       return run.template operator()<Int8>();
+    case DType::kInt16:
+      return run.template operator()<Int16>();
     case DType::kF32:
       return run.template operator()<F32>();
 #endif

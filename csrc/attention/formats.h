@@ -1,9 +1,9 @@
 // How each dtype of the cache is multiplied: what a query becomes, what sixteen keys and sixteen
 // elements of values are in registers, and what a row's weights become.
 //
-// A key comes in steps: one element (f32, f16), two (bf16), four (int8); a value in units: one
-// token or two. `kHasBf16Dot` is true in the set that multiplies pairs of bf16: there queries and
-// weights are rounded to bf16 too; elsewhere they stay float32.
+// A key comes in steps: one element (f32, f16), two (bf16, int16), four (int8); a value in units:
+// one token or two. `kHasBf16Dot` is true in the set that multiplies pairs of bf16: there queries
+// and weights are rounded to bf16 too; elsewhere they stay float32.
 #pragma once
 
 #include "attention/words.h"
@@ -18,7 +18,7 @@ inline constexpr bool kHasBf16Dot = true;
 inline constexpr bool kHasBf16Dot = false;
 #endif
 
-// What int8 needs of a query beside its codes: score = float(dot + bias) * key scale * scale.
+// What codes need of a query beside its own: score = float(dot + bias) * key scale * scale.
 struct QueryScale {
   float scale = 1.0f;
   int32_t bias = 0;
@@ -127,18 +127,34 @@ using BF16 = DotBF16;
 using BF16 = WideBF16;
 #endif
 
-// Codes of 8 bits, multiplied as integers: all sums are exact, whatever their order. Weights are
-// codes of 16 bits, the largest 32767: 512 products of such a one and 127 fit 32 bits.
-struct Int8 {
+// Codes, multiplied as integers: all sums are exact, whatever their order. Weights are codes of 16
+// bits, too.
+struct Codes {
   static constexpr bool kIsExact = true;
-  static constexpr int kUnit = 2, kKeyStep = 4, kStepBytes = 64, kValueBytes = 1;
-  static constexpr float kMaxWeight = 32767.0f;
-  static_assert(int64_t{kAttentionChunk} * 32767 * 127 <= INT32_MAX);
-  struct Query {
-    int8_t codes[4];
-  };
+  static constexpr int kUnit = 2, kStepBytes = 64;
+  static constexpr int kMaxWeight = 32767;
   using Weight = int16_t;
   using Sum = IntVec;
+
+  static HR_INLINE WeightPair splat_weight(const Weight* p) { return splat_weights(p); }
+  static HR_INLINE Sum weigh(const CodePairs& value, const WeightPair& weight, Sum sum) {
+    return dot_pairs(value, weight, sum);
+  }
+  static HR_INLINE Vec value_scales(const std::byte* tile, const KVTileShape& shape) {
+    return load(reinterpret_cast<const float*>(tile + shape.value_scales));
+  }
+  static HR_INLINE Vec finish(Sum sum, const std::byte* tile, const KVTileShape& shape) {
+    return to_float(sum) * load(reinterpret_cast<const float*>(tile + shape.key_scales));
+  }
+};
+
+struct Int8 : Codes {
+  static constexpr int kKeyStep = 4, kValueBytes = 1;
+  static constexpr int kMaxWeightSum = kAttentionChunk * kMaxWeight;
+  static_assert(int64_t{kMaxWeightSum} * 127 <= INT32_MAX);
+  struct Query {
+    int8_t codes[kKeyStep];
+  };
 
   static HR_INLINE Sum start(const QueryScale& query) { return splat_int(query.bias); }
   static HR_INLINE KeyCodes key(const std::byte* p) { return load_key_codes(p); }
@@ -146,17 +162,24 @@ struct Int8 {
   static HR_INLINE Sum score(const KeyCodes& key, const CodeQuad& query, Sum sum) {
     return dot_quads(key, query, sum);
   }
-  static HR_INLINE Vec finish(Sum sum, const std::byte* tile, const KVTileShape& shape) {
-    return to_float(sum) * load(reinterpret_cast<const float*>(tile + shape.key_scales));
+  static HR_INLINE CodePairs value(const std::byte* p) { return load_wide_pairs(p); }
+};
+
+struct Int16 : Codes {
+  static constexpr int kKeyStep = 2, kValueBytes = 2;
+  // Rounding may add half a code for each key, and the sum that it bounds is rounded, too.
+  static constexpr int kMaxWeightSum = (1 << (31 - kValueBits)) - 2 * kAttentionChunk;
+  struct Query {
+    int16_t codes[kKeyStep];
+  };
+
+  static HR_INLINE Sum start(const QueryScale&) { return splat_int(0); }
+  static HR_INLINE CodePairs key(const std::byte* p) { return load_code_pairs(p); }
+  static HR_INLINE WeightPair splat_query(const Query* p) { return splat_weights(p->codes); }
+  static HR_INLINE Sum score(const CodePairs& key, const WeightPair& query, Sum sum) {
+    return dot_pairs(key, query, sum);
   }
-  static HR_INLINE ValueCodes value(const std::byte* p) { return load_value_codes(p); }
-  static HR_INLINE WeightPair splat_weight(const Weight* p) { return splat_weights(p); }
-  static HR_INLINE Sum weigh(const ValueCodes& value, const WeightPair& weight, Sum sum) {
-    return dot_pairs(value, weight, sum);
-  }
-  static HR_INLINE Vec value_scales(const std::byte* tile, const KVTileShape& shape) {
-    return load(reinterpret_cast<const float*>(tile + shape.value_scales));
-  }
+  static HR_INLINE CodePairs value(const std::byte* p) { return load_code_pairs(p); }
 };
 
 }  // namespace headrace::HR_ISA

@@ -21,7 +21,7 @@ HR_INLINE Vec power_of_two_below(Vec x) {
   p = fma(p, f, splat(0.240222420845453f));
   p = fma(p, f, splat(0.6931469775979976f));
   p = fma(p, f, splat(1.0f));
-  return p * power_of_two(n);
+  return scale_by_power(p, n);
 }
 
 // What one layer does to a score.
@@ -53,42 +53,63 @@ HR_INLINE Vec hide(Vec x, Vec hidden, int64_t first, KeyRange visible) {
   return x;
 }
 
-// Scales and caps the scores in place; returns the largest.
-HR_INLINE float scale_scores(float* scores, const KeyTile* tiles, const RowView& view,
-                             const Scoring& scoring, float query_scale) {
-  constexpr float kLog2E = 1.44269504f;
-  const float cap = scoring.soft_cap;
-  const Vec lowest = splat(-__builtin_inff());
-  const Vec scale =
-      splat(cap > 0.0f ? query_scale * scoring.scale / cap : query_scale * scoring.scale * kLog2E);
-  Vec largest = lowest;
+// Calls tile.operator()<is_whole>(j) for the tiles of a view, ascending: all of whose keys are
+// visible, or some. Of the latter there are at most one at either end.
+template <typename Tile>
+HR_INLINE void for_each_tile(const KeyTile* tiles, const RowView& view, Tile tile) {
+  const KeyRange visible = view.visible;
+  int j = view.begin, whole_end = view.end;
+  for (; j < view.end && tiles[j].first < visible.begin; ++j) tile.template operator()<false>(j);
+  while (whole_end > j && tiles[whole_end - 1].first + kKeyTile > visible.end) --whole_end;
+  for (; j < whole_end; ++j) tile.template operator()<true>(j);
+  for (; j < view.end; ++j) tile.template operator()<false>(j);
+}
+
+// Scores become cap * tanh(score * scale / cap), in place.
+HR_INLINE void cap_scores(float* scores, const RowView& view, float scale, float cap) {
   for (int j = view.begin; j < view.end; ++j) {
-    Vec score = load(scores + j * kKeyTile) * scale;
-    if (cap > 0.0f) score = splat(cap * kLog2E) * tanh(score);
-    score = hide(score, lowest, tiles[j].first, view.visible);
-    store(scores + j * kKeyTile, score);
-    largest = max(largest, score);
+    float* score = scores + j * kKeyTile;
+    store(score, splat(cap) * tanh(load(score) * splat(scale / cap)));
   }
+}
+
+// Of the visible keys.
+HR_INLINE float largest_score(const float* scores, const KeyTile* tiles, const RowView& view) {
+  const Vec lowest = splat(-__builtin_inff());
+  Vec largest = lowest;
+  for_each_tile(tiles, view, [&]<bool is_whole>(int j) {
+    Vec score = load(scores + j * kKeyTile);
+    if (!is_whole) score = hide(score, lowest, tiles[j].first, view.visible);
+    largest = max(largest, score);
+  });
   return reduce_max(largest);
 }
 
 // Weights with their tokens' value scales become codes of 16 bits in place, 0 in tiles of [begin,
 // end) that the row does not see; returns what a sum of codes is worth. A fault in a weight or
-// scale is one in that factor.
+// scale is one in that factor. `largest` and `sum` are of the weights with their scales.
+template <typename F>
 HR_INLINE float quantize_weights(float* weights, const RowView& view, int begin, int end,
-                                 Vec largest) {
+                                 Vec largest, Vec sum) {
   const float magnitude = reduce_max_magnitude(largest);
-  const bool is_usable = magnitude >= kSmallestKV && magnitude <= 3.402823466e38f;
-  const Vec inverse = splat(is_usable ? Int8::kMaxWeight / magnitude : 0.0f);
   auto* codes = reinterpret_cast<int16_t*>(weights);
+  if (!(magnitude >= kSmallestKV && magnitude <= 3.402823466e38f)) {
+    for (int j = begin; j < end; ++j) store_int16(codes + j * kKeyTile, zero());
+    return magnitude < kSmallestKV ? 0.0f : __builtin_nanf("");
+  }
+  // What a code is worth: the smallest that both bounds allow.
+  float unit = magnitude / F::kMaxWeight;
+  if constexpr (F::kMaxWeightSum < kAttentionChunk * F::kMaxWeight) {
+    const float shared = reduce_add(sum) / F::kMaxWeightSum;
+    unit = shared > unit ? shared : unit;
+  }
+  const Vec inverse = splat(1.0f / unit);
   for (int j = view.begin; j < view.end; ++j) {
-    const Vec weight = load(weights + j * kKeyTile);
-    store_int16(codes + j * kKeyTile, is_usable ? round(weight * inverse) : zero());
+    store_int16(codes + j * kKeyTile, load(weights + j * kKeyTile) * inverse);
   }
   for (int j = begin; j < view.begin; ++j) store_int16(codes + j * kKeyTile, zero());
   for (int j = view.end; j < end; ++j) store_int16(codes + j * kKeyTile, zero());
-  if (magnitude < kSmallestKV) return 0.0f;
-  return is_usable ? magnitude / Int8::kMaxWeight : __builtin_nanf("");
+  return unit;
 }
 
 // Scores of a row become weights 2^(score - m), in place and in the format's type; keys that the
@@ -99,13 +120,17 @@ template <typename F>
 static RowSums soften_row(float* scores, const KeyTile* tiles, const RowView& view, int begin,
                           int end, const Scoring& scoring, float query_scale,
                           const KVTileShape& shape, float* tile_sums) {
-  RowSums result{scale_scores(scores, tiles, view, scoring, query_scale), 0.0f, 1.0f};
-  const Vec shift = splat(result.max);
-  Vec sum = zero(), largest = zero();
-  for (int j = view.begin; j < view.end; ++j) {
+  constexpr float kLog2E = 1.44269504f;
+  const bool is_capped = scoring.soft_cap > 0.0f;
+  if (is_capped) cap_scores(scores, view, query_scale * scoring.scale, scoring.soft_cap);
+  const float factor = is_capped ? kLog2E : query_scale * scoring.scale * kLog2E;
+  // A product with a factor that is not below 0 keeps the order of the scores.
+  RowSums result{largest_score(scores, tiles, view) * factor, 0.0f, 1.0f};
+  const Vec scale = splat(factor), shift = splat(result.max);
+  Vec sum = zero(), scaled_sum = zero(), largest = zero();
+  for_each_tile(tiles, view, [&]<bool is_whole>(int j) {
     const int64_t first = tiles[j].first;
-    const bool is_whole = first >= view.visible.begin && first + kKeyTile <= view.visible.end;
-    Vec weight = power_of_two_below(load(scores + j * kKeyTile) - shift);
+    Vec weight = power_of_two_below(load(scores + j * kKeyTile) * scale - shift);
     if (!is_whole) weight = hide(weight, zero(), first, view.visible);
     sum = sum + weight;
     if (tile_sums != nullptr) tile_sums[j] = reduce_add(weight);
@@ -113,14 +138,15 @@ static RowSums soften_row(float* scores, const KeyTile* tiles, const RowView& vi
       weight = weight * F::value_scales(tiles[j].data, shape);
       if (!is_whole) weight = hide(weight, zero(), first, view.visible);
       largest = max_magnitude(largest, weight);
+      scaled_sum = scaled_sum + weight;
       store(scores + j * kKeyTile, weight);
     } else {
       F::store_weights(reinterpret_cast<typename F::Weight*>(scores) + j * kKeyTile, weight);
     }
-  }
+  });
   result.sum = reduce_add(sum);
   if constexpr (F::kIsExact) {
-    result.factor = quantize_weights(scores, view, begin, end, largest);
+    result.factor = quantize_weights<F>(scores, view, begin, end, largest, scaled_sum);
   }
   return result;
 }

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "attention/words.h"
 #include "base/kv_token.h"
 #include "base/quantize.h"
 
@@ -52,6 +53,27 @@ HR_INLINE float quantize_head(const float* x, int size, uint8_t bias, uint8_t* c
   return kv_scale(magnitude);
 }
 
+// Codes of 16 bits of one head, a value or a key, padded with zeros to a multiple of 16;
+// returns the step. The same bits as quantise_token.
+HR_INLINE float quantize_pairs(const float* x, int size, bool is_value, int16_t* codes) {
+  Vec largest = zero();
+  const auto part = [&](int i) {
+    const int rest = size - i;
+    return load(x + i, first_lanes(rest < kLanes ? rest : kLanes));
+  };
+  for (int i = 0; i < size; i += kLanes) largest = max_magnitude(largest, part(i));
+  const float magnitude = reduce_max_magnitude(largest);
+  if (!has_step(magnitude)) {
+    for (int i = 0; i < size; i += kLanes) store_int16(codes + i, zero());
+    return missing_step(magnitude);
+  }
+  for (float step = kv_step(magnitude, is_value ? kValueBits : kKeyBits);; step *= 2.0f) {
+    const Vec inverse = splat(1.0f / step);
+    for (int i = 0; i < size; i += kLanes) store_int16(codes + i, part(i) * inverse);
+    if (is_value || do_keys_fit(codes, size)) return step;
+  }
+}
+
 // `tile` is the token's tile and t its place in there. The same bits as store_token.
 HR_INLINE void store_head(const KVCache& kv, std::byte* tile, int64_t t, const float* key,
                           const float* value) {
@@ -73,6 +95,16 @@ HR_INLINE void store_head(const KVCache& kv, std::byte* tile, int64_t t, const f
     scale = quantize_head(value, size, 0, codes);
     scatter_value(codes, size, tile + shape.values, t);
     std::memcpy(tile + shape.value_scales + t * 4, &scale, 4);
+    return;
+  }
+  if (dtype == DType::kInt16) {
+    auto* codes = reinterpret_cast<int16_t*>(row);
+    float step = quantize_pairs(key, size, false, codes);
+    scatter_key<uint32_t>(row, (size + 1) / 2, tile, t);
+    std::memcpy(tile + shape.key_scales + t * 4, &step, 4);
+    step = quantize_pairs(value, size, true, codes);
+    scatter_value(codes, size, tile + shape.values, t);
+    std::memcpy(tile + shape.value_scales + t * 4, &step, 4);
     return;
   }
   store_row(key, size, dtype, row);

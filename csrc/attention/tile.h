@@ -60,6 +60,9 @@ HR_INLINE void score_tiles(const typename F::Query* queries, const QueryScale* s
 #pragma GCC unroll 8
   for (int n = 0; n < N; ++n) {
     keys[n] = tiles[n].data;
+    if constexpr (F::kIsExact) {
+      if (ahead != 0) __builtin_prefetch(keys[n] + shape.value_scales, 0, 2);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) sums[r][n] = F::start(scales[r]);
   }

@@ -33,16 +33,17 @@ struct IntVec {
   __m512i v;
 };
 using KeyCodes = __m512i;    // sixteen quads of unsigned codes
-using ValueCodes = __m512i;  // sixteen pairs of signed codes, 16 bits each
+using CodePairs = __m512i;   // sixteen pairs of signed codes of 16 bits
 using CodeQuad = __m512i;    // one quad of a query, in every lane
-using WeightPair = __m512i;  // two weights of 16 bits, in every lane
+using WeightPair = __m512i;  // two weights or codes of a query of 16 bits, in every lane
 
 HR_INLINE IntVec splat_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
 HR_INLINE Vec to_float(IntVec a) { return {_mm512_cvtepi32_ps(a.v)}; }
 HR_INLINE KeyCodes load_key_codes(const std::byte* p) { return _mm512_loadu_si512(p); }
-HR_INLINE ValueCodes load_value_codes(const std::byte* p) {
+HR_INLINE CodePairs load_wide_pairs(const std::byte* p) {
   return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+HR_INLINE CodePairs load_code_pairs(const std::byte* p) { return _mm512_loadu_si512(p); }
 HR_INLINE CodeQuad splat_quad(const int8_t* p) {
   return _mm512_set1_epi32(static_cast<int32_t>(word_at(p)));
 }
@@ -55,14 +56,14 @@ HR_INLINE IntVec dot_quads(KeyCodes keys, CodeQuad query, IntVec sum) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum.v) : "v"(keys), "v"(query));
   return sum;
 }
-HR_INLINE IntVec dot_pairs(ValueCodes values, WeightPair weights, IntVec sum) {
+HR_INLINE IntVec dot_pairs(CodePairs values, WeightPair weights, IntVec sum) {
   asm("vpdpwssd %2, %1, %0" : "+v"(sum.v) : "v"(values), "v"(weights));
   return sum;
 }
-// Sixteen whole numbers in [-32768, 32767].
-HR_INLINE void store_int16(int16_t* p, Vec whole) {
+// Sixteen numbers that round (to nearest even) to [-32768, 32767].
+HR_INLINE void store_int16(int16_t* p, Vec x) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
-                      _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(whole.v)));
+                      _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(x.v)));
 }
 
 #elif defined(HR_ISA_AVX2)
@@ -84,7 +85,7 @@ struct IntVec {
 struct KeyCodes {
   __m256i even_lo, even_hi, odd_lo, odd_hi;
 };
-struct ValueCodes {
+struct CodePairs {
   __m256i lo, hi;
 };
 struct CodeQuad {
@@ -101,9 +102,13 @@ HR_INLINE KeyCodes load_key_codes(const std::byte* p) {
   return {_mm256_and_si256(lo, low), _mm256_and_si256(hi, low), _mm256_srli_epi16(lo, 8),
           _mm256_srli_epi16(hi, 8)};
 }
-HR_INLINE ValueCodes load_value_codes(const std::byte* p) {
+HR_INLINE CodePairs load_wide_pairs(const std::byte* p) {
   return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
+}
+HR_INLINE CodePairs load_code_pairs(const std::byte* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
 }
 HR_INLINE CodeQuad splat_quad(const int8_t* p) {
   const __m256i four = _mm256_set1_epi32(static_cast<int32_t>(word_at(p)));
@@ -119,13 +124,12 @@ HR_INLINE IntVec dot_quads(const KeyCodes& keys, CodeQuad query, IntVec sum) {
   sum.hi = _mm256_add_epi32(sum.hi, _mm256_madd_epi16(keys.odd_hi, query.odd));
   return sum;
 }
-HR_INLINE IntVec dot_pairs(ValueCodes values, WeightPair weights, IntVec sum) {
+HR_INLINE IntVec dot_pairs(CodePairs values, WeightPair weights, IntVec sum) {
   return {_mm256_add_epi32(sum.lo, _mm256_madd_epi16(values.lo, weights)),
           _mm256_add_epi32(sum.hi, _mm256_madd_epi16(values.hi, weights))};
 }
-HR_INLINE void store_int16(int16_t* p, Vec whole) {
-  const __m256i packed =
-      _mm256_packs_epi32(_mm256_cvtps_epi32(whole.lo), _mm256_cvtps_epi32(whole.hi));
+HR_INLINE void store_int16(int16_t* p, Vec x) {
+  const __m256i packed = _mm256_packs_epi32(_mm256_cvtps_epi32(x.lo), _mm256_cvtps_epi32(x.hi));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
 }
 
@@ -158,7 +162,7 @@ HR_INLINE VecPair load_pairs(const std::byte* p) {
 struct KeyCodes {
   Float4 v[4][4];  // [code of the quad][four keys]
 };
-struct ValueCodes {
+struct CodePairs {
   Int4 first[4], second[4];
 };
 struct CodeQuad {
@@ -186,8 +190,8 @@ HR_INLINE KeyCodes load_key_codes(const std::byte* p) {
   }
   return keys;
 }
-HR_INLINE ValueCodes load_value_codes(const std::byte* p) {
-  ValueCodes values;
+HR_INLINE CodePairs load_wide_pairs(const std::byte* p) {
+  CodePairs values;
   int8_t codes[32];
   std::memcpy(codes, p, sizeof(codes));
   HR_PARTS {
@@ -197,6 +201,13 @@ HR_INLINE ValueCodes load_value_codes(const std::byte* p) {
     }
   }
   return values;
+}
+HR_INLINE CodePairs load_code_pairs(const std::byte* p) {
+  const IntVec words = load_words(p);
+  CodePairs pairs;
+  HR_PARTS pairs.first[i] = words.v[i] << 16 >> 16;
+  HR_PARTS pairs.second[i] = words.v[i] >> 16;
+  return pairs;
 }
 HR_INLINE CodeQuad splat_quad(const int8_t* p) {
   CodeQuad quad;
@@ -212,14 +223,14 @@ HR_INLINE IntVec dot_quads(const KeyCodes& keys, CodeQuad query, IntVec sum) {
   }
   return sum;
 }
-HR_INLINE IntVec dot_pairs(const ValueCodes& values, WeightPair weights, IntVec sum) {
+HR_INLINE IntVec dot_pairs(const CodePairs& values, WeightPair weights, IntVec sum) {
   HR_PARTS sum.v[i] += values.first[i] * weights.first + values.second[i] * weights.second;
   return sum;
 }
-HR_INLINE void store_int16(int16_t* p, Vec whole) {
+HR_INLINE void store_int16(int16_t* p, Vec x) {
   float lanes[kLanes];
   int16_t codes[kLanes];
-  store(lanes, whole);
+  store(lanes, round(x));
   for (int i = 0; i < kLanes; ++i) codes[i] = static_cast<int16_t>(lanes[i]);
   std::memcpy(p, codes, sizeof(codes));
 }

@@ -82,10 +82,46 @@ HR_INLINE const float* query_of(const Op& op, const Task& task, int kv_head, int
   return op.args.qkv.row(task.first_token + row / heads) + int64_t{head} * op.geometry.size;
 }
 
+// Rows of a token lie together, those of the next one a row of the step further.
+inline constexpr int kQueriesAhead = 6;
+
+// Codes of 16 bits of a query, padded with zeros to a multiple of 16; returns their scale. Their
+// norm is 32752, so that products with keys fit 32 bits (do_keys_fit).
+HR_INLINE float quantize_query(const float* x, int size, int16_t* codes) {
+  constexpr float kNorm = 32752.0f;
+  const auto part = [&](int i) {
+    const int rest = size - i;
+    return load(x + i, first_lanes(rest < kLanes ? rest : kLanes));
+  };
+  Vec largest = zero(), squares = zero();
+  for (int i = 0; i < size; i += kLanes) largest = max_magnitude(largest, part(i));
+  const float magnitude = reduce_max_magnitude(largest);
+  const bool is_sound = has_step(magnitude);
+  const Vec relative = splat(is_sound ? 1.0f / magnitude : 0.0f);
+  for (int i = 0; i < size && is_sound; i += kLanes) {
+    const Vec share = part(i) * relative;
+    squares = fma(share, share, squares);
+  }
+  float norm[kLanes];
+  store(norm, sqrt(splat(reduce_add(squares))) * splat(magnitude));
+  const Vec inverse = splat(kNorm / norm[0]);
+  for (int i = 0; i < size; i += kLanes) {
+    store_int16(codes + i, is_sound ? part(i) * inverse : zero());
+  }
+  return is_sound ? norm[0] / kNorm : missing_step(magnitude);
+}
+
 // One query into its places in [steps, count]; elements past D are zeros.
 template <typename F>
 HR_INLINE QueryScale pack_query(const float* query, int size, int count, typename F::Query* out) {
-  if constexpr (F::kIsExact) {
+  if constexpr (F::kIsExact && F::kKeyStep == 2) {
+    alignas(64) int16_t codes[kMaxHeadSize];
+    const float scale = quantize_query(query, size, codes);
+    for (int i = 0; i * F::kKeyStep < size; ++i) {
+      std::memcpy(out + i * count, codes + i * F::kKeyStep, sizeof(typename F::Query));
+    }
+    return {scale, 0};
+  } else if constexpr (F::kIsExact) {
     alignas(64) uint8_t codes[kMaxHeadSize];
     const float scale = quantize_head(query, size, 0, codes);
     int32_t sum = 0;
@@ -127,6 +163,10 @@ HR_INLINE void pack_queries(const Op& op, const Task& task, int kv_head, RowTile
     const int begin = tiles.begin(i), count = tiles.begin(i + 1) - begin;
     for (int r = 0; r < count; ++r) {
       const float* query = query_of(op, task, kv_head, begin + r);
+      if (begin + r + kQueriesAhead < tiles.num_rows) {
+        const float* ahead = query_of(op, task, kv_head, begin + r + kQueriesAhead);
+        for (int d = 0; d < op.geometry.size; d += kFloatsPerLine) __builtin_prefetch(ahead + d);
+      }
       w.scales[begin + r] = pack_query<F>(query, op.geometry.size, count, out + r);
     }
     out += int64_t{count} * steps;

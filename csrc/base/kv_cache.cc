@@ -23,7 +23,7 @@ void check(const KVLayout& layout) {
   if (layout.block_size % kKeyTile != 0 || kAttentionChunk % layout.block_size != 0)
     throw std::invalid_argument("The KV block size is a multiple of 16 that divides 512.");
   if (layout.dtype == DType::kQ8)
-    throw std::invalid_argument("Keys and values are f32, bf16, f16 or int8.");
+    throw std::invalid_argument("Keys and values are f32, bf16, f16, int16 or int8.");
   if (std::cmp_not_equal(layout.layer_groups.size(), layout.num_layers)) {
     throw std::invalid_argument("A KV layout names one group per layer.");
   }
@@ -41,11 +41,12 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 
 KVTileShape shape_of(const KVLayout& layout) {
   KVTileShape shape{};
-  const bool is_int8 = layout.dtype == DType::kInt8;
+  const bool is_int8 = layout.dtype == DType::kInt8, is_bf16 = layout.dtype == DType::kBF16;
+  const bool has_codes = has_scales(layout.dtype);
   shape.element = is_int8 ? 1 : layout.dtype == DType::kF32 ? 4 : 2;
-  shape.key_unit = is_int8 ? 4 : layout.dtype == DType::kBF16 ? 2 : 1;
-  shape.value_unit = is_int8 || layout.dtype == DType::kBF16 ? 2 : 1;
-  const int64_t scales = is_int8 ? kKeyTile * static_cast<int64_t>(sizeof(float)) : 0;
+  shape.key_unit = is_int8 ? 4 : has_codes || is_bf16 ? 2 : 1;
+  shape.value_unit = has_codes || is_bf16 ? 2 : 1;
+  const int64_t scales = has_codes ? kKeyTile * static_cast<int64_t>(sizeof(float)) : 0;
   const int64_t key_size = (layout.head_size + shape.key_unit - 1) / shape.key_unit;
   shape.key_scales = aligned(key_size * shape.key_unit * kKeyTile * shape.element);
   shape.values = shape.key_scales + scales;
@@ -65,7 +66,7 @@ KVCache::KVCache(KVLayout layout) : layout_(std::move(layout)), shape_{} {
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
     const int64_t blocks = layout_.num_blocks[static_cast<size_t>(group_of(layer))];
     if (blocks > std::numeric_limits<int64_t>::max() / block_bytes_) throw std::bad_alloc();
-    layers_.emplace_back(static_cast<size_t>(blocks * block_bytes_) + kOverread);
+    layers_.emplace_back(static_cast<size_t>(blocks * block_bytes_) + kOverread, true);
   }
 }
 

@@ -8,10 +8,10 @@
 // - values [16 / w, D, w]: w adjacent tokens of one element.
 //
 // u and w are what dot products of the dtype take at once: 1 and 1 for f32 and f16, 2 and 2 for
-// bf16, 4 and 2 for int8. Of int8, codes are signed (values) or biased by 128 (keys), and sixteen
-// float32 scales, one a token, follow the keys and the values. Memory is mapped at creation and
-// touched only when written (untouched blocks read as zeros). A Vec may be read from the start of
-// any sixteen elements of a row of values, also past its end.
+// bf16 and int16, 4 and 2 for int8. Codes are signed, but keys of int8 are biased by 128; sixteen
+// float32 scales, one a token, follow the codes of the keys and of the values. Memory is mapped at
+// creation and touched only when written (untouched blocks read as zeros). A Vec may be read from
+// the start of any sixteen elements of a row of values, also past its end.
 #pragma once
 
 #include <cstddef>
@@ -37,14 +37,19 @@ struct KVLayout {
   std::vector<int32_t> num_blocks;    // per group
 };
 
+// Whether keys and values are codes with scales.
+HR_ALWAYS_INLINE bool has_scales(DType dtype) {
+  return dtype == DType::kInt8 || dtype == DType::kInt16;
+}
+
 // Where things lie inside a tile, from the layout's D and dtype.
 struct KVTileShape {
   int element;           // bytes
   int key_unit;          // u
   int value_unit;        // w
-  int64_t key_scales;    // offset; int8 only
+  int64_t key_scales;    // offset; of codes only
   int64_t values;        // offset
-  int64_t value_scales;  // offset; int8 only
+  int64_t value_scales;  // offset; of codes only
   int64_t bytes;
 };
 

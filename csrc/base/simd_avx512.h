@@ -90,6 +90,9 @@ HR_INLINE Vec power_of_two(Vec n) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(biased, 23))};
 }
 
+// x * 2^n for whole n.
+HR_INLINE Vec scale_by_power(Vec x, Vec n) { return {_mm512_scalef_ps(x.v, n.v)}; }
+
 // Tree: lane i with i + 8, then 4, 2, 1; the same in every instruction set.
 HR_INLINE float reduce_add(Vec a) {
   __m256 x = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));

@@ -3,6 +3,11 @@
 
 namespace headrace::HR_ISA {
 
+#if !defined(HR_ISA_AVX512)
+// x * 2^n for whole n in [-126, 127].
+HR_INLINE Vec scale_by_power(Vec x, Vec n) { return x * power_of_two(n); }
+#endif
+
 // e^x within 2 units in the last place; 0 below -87.33 (the smallest normal result), infinity
 // above 88.72, NaN for NaN. Cody-Waite reduction and the minimax polynomial of Cephes expf (S.
 // Moshier).

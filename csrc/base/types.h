@@ -14,8 +14,8 @@
 
 namespace headrace {
 
-// kInt8 is of keys and values only: codes with one scale per token and head.
-enum class DType : uint8_t { kF32, kBF16, kF16, kQ8, kInt8 };
+// kInt8 and kInt16 are of keys and values only: codes with one scale per token and head.
+enum class DType : uint8_t { kF32, kBF16, kF16, kQ8, kInt8, kInt16 };
 
 // How many rows a buffer has in a step: T or R.
 enum class Rows : uint8_t { kTokens, kOutputs };

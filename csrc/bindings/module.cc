@@ -34,7 +34,8 @@ NB_MODULE(_native, module) {
       .value("BF16", DType::kBF16)
       .value("F16", DType::kF16)
       .value("Q8", DType::kQ8)
-      .value("INT8", DType::kInt8);
+      .value("INT8", DType::kInt8)
+      .value("INT16", DType::kInt16);
   nb::enum_<Rows>(module, "Rows").value("TOKENS", Rows::kTokens).value("OUTPUTS", Rows::kOutputs);
   nb::enum_<WeightFormat>(module, "WeightFormat")
       .value("W4G32", WeightFormat::kW4G32)

@@ -57,7 +57,9 @@ Program::Program(std::shared_ptr<Device> device, std::shared_ptr<KVCache> cache,
 
 Buffer Program::add_buffer(Rows rows, int64_t width, DType dtype) {
   if (width < 1 || width > (int64_t{1} << 30)) refuse("A buffer is 1 to 2^30 elements wide.");
-  if (dtype == DType::kInt8) refuse("int8 is a dtype of keys and values, not of buffers.");
+  if (dtype == DType::kInt8 || dtype == DType::kInt16) {
+    refuse("int8 and int16 are dtypes of keys and values, not of buffers.");
+  }
   Buffer buffer;
   buffer.stride = row_stride(width, dtype);
   buffer.width = static_cast<int32_t>(width);

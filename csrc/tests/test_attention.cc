@@ -25,6 +25,8 @@ constexpr Shape kShapes[] = {
     {6, 2, 21, DType::kBF16, DType::kF32, 33, 0.0f},
     {9, 3, 64, DType::kInt8, DType::kQ8, 0, 0.0f},
     {6, 2, 21, DType::kInt8, DType::kF32, 33, 9.0f},
+    {9, 3, 64, DType::kInt16, DType::kQ8, 0, 0.0f},
+    {6, 2, 21, DType::kInt16, DType::kF32, 33, 9.0f},
 };
 
 // One sequence of `past` keys that runs `count` more tokens; the last block is full to its end, so

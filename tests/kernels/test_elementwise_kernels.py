@@ -11,10 +11,10 @@ from tests.support.op_run import (
     run_ops,
 )
 
-from headrace.kernels.values import Activation, DType, Rows
+from headrace.kernels.values import KV_ONLY_DTYPES, Activation, DType, Rows
 
 WIDTHS = [1, 16, 33, 64, 100, 576, 1000]
-DTYPES = [dtype for dtype in DType if dtype is not DType.INT8]  # of keys and values only
+DTYPES = [dtype for dtype in DType if dtype not in KV_ONLY_DTYPES]
 
 isas = pytest.mark.parametrize("isa", ISAS)
 dtypes = pytest.mark.parametrize("dtype", DTYPES)

@@ -15,12 +15,12 @@ from tests.support.op_run import (
 
 from headrace.core.errors import KernelError
 from headrace.kernels.packing import pack
-from headrace.kernels.values import Activation, DType, KVLayout, Rows, StepLimits
+from headrace.kernels.values import KV_ONLY_DTYPES, Activation, DType, KVLayout, Rows, StepLimits
 
 WIDTHS = [1, 16, 33, 64, 100, 384, 1000]
 
 isas = pytest.mark.parametrize("isa", ISAS)
-DTYPES = [dtype for dtype in DType if dtype is not DType.INT8]  # of keys and values only
+DTYPES = [dtype for dtype in DType if dtype not in KV_ONLY_DTYPES]
 dtypes = pytest.mark.parametrize("dtype", DTYPES)
 widths = pytest.mark.parametrize("width", WIDTHS)
 

@@ -13,17 +13,28 @@ from tests.support.op_run import (
 )
 
 from headrace.core.errors import KernelError
-from headrace.kernels.values import DType, KVLayout, Rows
+from headrace.kernels.values import KV_ONLY_DTYPES, DType, KVLayout, Rows
 
 isas = pytest.mark.parametrize("isa", ISAS)
-kv_dtypes = pytest.mark.parametrize("kv_dtype", [DType.F32, DType.F16, DType.BF16, DType.INT8])
+kv_dtypes = pytest.mark.parametrize(
+    "kv_dtype", [DType.F32, DType.F16, DType.BF16, DType.INT8, DType.INT16]
+)
 
 
 def stored_rounding(kv_dtype, data):
-    """Bound of what rounding to the cache's dtype changes; an int8 code is off by half a step."""
-    if kv_dtype is not DType.INT8:
+    """Bound of what rounding to the cache's dtype changes in [2, ...], keys and values.
+
+    A code of 8 bits is off by half a step. So is one of 16 bits, and its step is below 2^-12 of the largest,
+    or, where a smaller one would have made the norm too long, below 2^-13.9 of the norm.
+    """
+    if kv_dtype not in KV_ONLY_DTYPES:
         return ROUNDOFF[kv_dtype] * np.abs(data)
-    return np.abs(data).max(axis=-1, keepdims=True) * np.float32((0.5 + 2.0**-9) / 127)
+    largest = np.abs(data).max(axis=-1, keepdims=True)
+    bounds = largest * np.float32((0.5 + 2.0**-9) / 127) * np.ones_like(data)
+    if kv_dtype is DType.INT16:
+        norm = np.sqrt((data[0] ** 2).sum(axis=-1, keepdims=True))
+        bounds[0] = 0.5 * np.maximum(largest[0] * 2.0**-12, norm * 2.0**-13.9)
+    return bounds
 
 
 def is_written(block):

@@ -47,7 +47,7 @@ class RealEngine:
         threads: int = 1,
         quantize: str | None = None,
         kv_memory: str = "auto",
-        kv_dtype: Literal["auto", "bf16", "f16", "int8", "f32"] = "auto",
+        kv_dtype: Literal["auto", "bf16", "f16", "int16", "int8", "f32"] = "auto",
         prefix_cache: bool = True,
         kv_tier_memory: str = "0",
         lora: tuple[str, ...] = (),

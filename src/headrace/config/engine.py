@@ -65,8 +65,8 @@ class MemoryConfig(Struct, frozen=True, kw_only=True):
     """Memory for KV, such as 512MiB or 4GiB; auto is small and never more than a quarter of free memory."""
     memory_utilization: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
     """Share of memory for weights and KV together; the rest is margin for activations. 0: use kv_memory."""
-    kv_dtype: Literal["auto", "bf16", "f16", "int8", "f32"] = "auto"
-    """auto (f16), f16 (most exact of 16 bits), bf16 (fastest), int8 (half the memory, a scale per token) or f32."""
+    kv_dtype: Literal["auto", "bf16", "f16", "int16", "int8", "f32"] = "auto"
+    """auto (f16); f16; int16 (as exact, fixed point, faster for long prompts); bf16; int8 (half the memory) or f32."""
     prefix_cache: bool = True
     """Reuse blocks of earlier prompts that begin alike."""
     kv_tier_memory: Annotated[

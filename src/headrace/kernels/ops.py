@@ -18,7 +18,7 @@ inputs and its own sequence only):
   bitwise what it is in a step without any.
 - `attention`: keys and values are read only as stored. Keys are taken in chunks that start at fixed
   multiples of `ATTENTION_CHUNK` key indices; each gives (max, sum, weighted values); they are merged in
-  ascending order. Scores add over D, values over keys, ascending. Pairs, int8: `reference/attention.py`.
+  ascending order. Scores add over D, values over keys, ascending. Pairs, codes: `reference/attention.py`.
 - `rms_norm`, `layer_norm`: one row's sums in a fixed lane order; the variance in a second pass.
 - Quantising a row to int8 (`DType.Q8`) looks at that row only: per group of 32 inputs
   `scale = max|x| / 127`, `code = rint(x * (127 / max|x|))`; a group under 2^-100 counts as zeros, scale 0.
@@ -374,7 +374,7 @@ class Recorder(ShapeChecks):
         mass: Buffer | None = None,
         adds_mass: bool = False,
     ) -> None:
-        """softmax(q . k * scale) . v over the paged cache; queries are the first H*D columns of qkv.
+        """softmax(q . k * scale) . v over the paged cache, scale > 0; queries are the first H*D columns of qkv.
 
         qkv f32 [T, (H + 2G) * D], out any dtype [T, H * D]. Scores are capped as
         `soft_cap * tanh(score / soft_cap)` when soft_cap > 0. A token at key index i sees keys in

@@ -25,7 +25,7 @@ from headrace.kernels.values import (
     StepLimits,
 )
 
-#: Bytes of one element; a Q8 row also carries a float32 scale per 32 elements. INT8 is of no buffer.
+#: Bytes of one element; a Q8 row also carries a float32 scale per 32 elements. INT8 and INT16 are of no buffer.
 ELEMENT_BYTES = {DType.F32: 4.0, DType.BF16: 2.0, DType.F16: 2.0, DType.Q8: 1.0 + 4.0 / 32.0}
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 class DType(StrEnum):
     """Element types of buffers, and of keys and values.
 
-    Q8 is a row of int8 codes with a float32 scale per group of 32, of buffers only. INT8 is int8 codes with
-    a float32 scale per token and KV head, of keys and values only.
+    Q8 is a row of int8 codes with a float32 scale per group of 32, of buffers only. INT16 and INT8 are codes
+    with a float32 scale per token and KV head, of keys and values only.
     """
 
     F32 = "f32"
@@ -23,6 +23,10 @@ class DType(StrEnum):
     F16 = "f16"
     Q8 = "q8"
     INT8 = "int8"
+    INT16 = "int16"
+
+
+KV_ONLY_DTYPES = frozenset({DType.INT8, DType.INT16})
 
 
 class Rows(StrEnum):
@@ -75,8 +79,9 @@ class KVLayout:
     @property
     def bytes_per_token_layer(self) -> int:
         """Bytes that one token takes in one layer, keys and values."""
-        if self.dtype is DType.INT8:
-            return 2 * self.num_kv_heads * (self.head_size + 4)  # codes and a scale
+        if self.dtype in KV_ONLY_DTYPES:
+            element = 1 if self.dtype is DType.INT8 else 2
+            return 2 * self.num_kv_heads * (self.head_size * element + 4)  # codes and a scale
         element = 4 if self.dtype is DType.F32 else 2
         return 2 * self.num_kv_heads * self.head_size * element
 

@@ -14,6 +14,7 @@ class DType(Enum):
     F16 = 2
     Q8 = 3
     INT8 = 4
+    INT16 = 5
 
 class Rows(Enum):
     TOKENS = 0

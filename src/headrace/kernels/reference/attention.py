@@ -9,8 +9,9 @@ What a back end may round besides, by the dtype of keys and values:
 
 - bf16: products are added in adjacent pairs (elements 2i and 2i + 1 of a key; keys 2i and 2i + 1, an unseen
   one counts as zero). Where the instruction set multiplies such pairs, queries and weights are rounded to bf16.
-- int8: both sums are exact integers. The query is quantised like a key; a row's weights, times their tokens'
-  value scales, to 16 bits: `rint(w * (32767 / max w))`, the largest of the visible keys of the chunk.
+- int8, int16: both sums are exact integers. The query is quantised like a key, or, for int16, to
+  `rint(q * (32752 / |q|))`; a row's weights w, times their tokens' value scales, to 16 bits: `rint(w / unit)`, where of the visible keys of the chunk
+  `unit = max w / 32767` or, for int16, the larger of that and `sum w / (2^19 - 1024)`.
 """
 
 from dataclasses import dataclass

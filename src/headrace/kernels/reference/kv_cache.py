@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.core.errors import KernelError
-from headrace.kernels.reference.rounding import round_to
+from headrace.kernels.reference.rounding import round_keys, round_values
 from headrace.kernels.values import DType, KVLayout
 
 
@@ -13,7 +13,7 @@ class ReferenceKVCache:
 
     def __init__(self, layout: KVLayout) -> None:
         if layout.dtype is DType.Q8:
-            raise KernelError("KV cache: q8 is not a KV dtype; use bf16, f16, int8 or f32.")
+            raise KernelError("KV cache: q8 is not a KV dtype; use bf16, f16, int16, int8 or f32.")
         self.layout = layout
         self._layers = [
             np.zeros(
@@ -39,8 +39,8 @@ class ReferenceKVCache:
     ) -> None:
         """Store one token: key and value [G, D], rounded."""
         data = self._layers[layer]
-        data[0, block, :, offset] = round_to(key, self.layout.dtype)
-        data[1, block, :, offset] = round_to(value, self.layout.dtype)
+        data[0, block, :, offset] = round_keys(key, self.layout.dtype)
+        data[1, block, :, offset] = round_values(value, self.layout.dtype)
 
     def gather(
         self, layer: int, table: NDArray[np.int32], first: int, last: int
@@ -72,9 +72,12 @@ class ReferenceKVCache:
         expected = (2, len(layers), *layers[0].shape[2:])
         if data.shape != expected:
             raise KernelError(f"import_block: data has shape {data.shape}, {expected} is needed.")
-        rounded = round_to(np.asarray(data, np.float32), self.layout.dtype)
+        keys, values = np.asarray(data, np.float32)
+        keys = round_keys(keys, self.layout.dtype)
+        values = round_values(values, self.layout.dtype)
         for index, layer in enumerate(layers):
-            layer[:, block] = rounded[:, index]
+            layer[0, block] = keys[index]
+            layer[1, block] = values[index]
 
     def _of_group(self, group: int) -> list[NDArray[np.float32]]:
         pairs = zip(self._layers, self.layout.layer_groups, strict=True)

@@ -17,6 +17,12 @@ Q8_GROUP = 32
 #: Below this the reciprocal of a Q8 scale would overflow.
 SMALLEST_MAGNITUDE = np.float32(2.0**-100)
 
+#: Above this a row of codes of 16 bits counts as infinite.
+LARGEST_MAGNITUDE = np.float32(2.0**100)
+
+#: Of the codes of 16-bit keys (fewer where their norm would be too long) and values.
+KEY_BITS, VALUE_BITS = 14, 12
+
 
 @dataclass(frozen=True, slots=True)
 class QuantizedRows:
@@ -46,12 +52,7 @@ def from_bf16_bits(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 
 def round_to(x: NDArray[np.float32], dtype: DType) -> NDArray[np.float32]:
-    """The nearest values that `dtype` (not Q8) holds, as float32; beyond its range lies infinity.
-
-    INT8: each row of the last axis has a scale of its own.
-    """
-    if dtype is DType.INT8:
-        return round_kv_rows(x)
+    """The nearest values that `dtype` (a float one) holds, as float32; beyond its range lies infinity."""
     if dtype is DType.BF16:
         return from_bf16_bits(to_bf16_bits(x))
     if dtype is DType.F16:
@@ -60,8 +61,63 @@ def round_to(x: NDArray[np.float32], dtype: DType) -> NDArray[np.float32]:
     return x
 
 
-def round_kv_rows(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What an int8 cache holds of rows [*, D], one per token and KV head.
+def round_keys(x: NDArray[np.float32], dtype: DType) -> NDArray[np.float32]:
+    """What a cache of `dtype` holds of keys [*, D], one row per token and KV head."""
+    return _round_keys_16(x) if dtype is DType.INT16 else round_values(x, dtype)
+
+
+def round_values(x: NDArray[np.float32], dtype: DType) -> NDArray[np.float32]:
+    """What a cache of `dtype` holds of values [*, D], one row per token and KV head."""
+    if dtype is DType.INT16:
+        step = _smallest_step(x, VALUE_BITS)
+        rounded: NDArray[np.float32] = step * np.rint(_sound(x) / _usable(step))
+        return rounded
+    return _round_rows_8(x) if dtype is DType.INT8 else round_to(x, dtype)
+
+
+def _sound(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows that a step can describe; zeros in place of others."""
+    largest = np.abs(x).max(axis=-1, keepdims=True)
+    is_sound = (largest >= SMALLEST_MAGNITUDE) & (largest <= LARGEST_MAGNITUDE)
+    return np.where(is_sound, x, np.float32(0))
+
+
+def _usable(step: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.where(step > 0, step, np.float32(1))
+
+
+def _smallest_step(x: NDArray[np.float32], bits: int) -> NDArray[np.float32]:
+    """Per row the smallest power of two with which no code rint(x / step) is rounded up to 2^bits.
+
+    What was stored with it quantises to itself. 0 for rows whose largest magnitude is below
+    `SMALLEST_MAGNITUDE`, NaN for those above `LARGEST_MAGNITUDE`.
+    """
+    largest = np.abs(x).max(axis=-1, keepdims=True)
+    power = (largest.view(np.uint32) + np.uint32(1 << (23 - bits))) & np.uint32(0x7F800000)
+    step = power.view(np.float32) * np.float32(2.0 ** (1 - bits))
+    step = np.where(largest < SMALLEST_MAGNITUDE, np.float32(0), step)
+    found: NDArray[np.float32] = np.where(largest <= LARGEST_MAGNITUDE, step, np.float32(np.nan))
+    return found
+
+
+def _round_keys_16(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Codes of 16 bits: the smallest step of 14 or fewer with which sum((|code| >> 4)^2) <= 2047^2.
+
+    The norm of a row's codes is then little above 2^15 at most, and the product of two rows fits 32 bits by
+    the inequality of Cauchy and Schwarz.
+    """
+    step, rows = _smallest_step(x, KEY_BITS), _sound(x)
+    while True:
+        codes = np.rint(rows / _usable(step))
+        is_long = ((np.abs(codes).astype(np.int32) >> 4) ** 2).sum(-1, keepdims=True) > 2047**2
+        if not is_long.any():
+            rounded: NDArray[np.float32] = step * codes
+            return rounded
+        step = np.where(is_long, 2 * step, step)
+
+
+def _round_rows_8(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Codes of 8 bits for rows [*, D], one per token and KV head.
 
     scale = max|x| / 127, its mantissa rounded to 16 bits (so that 127 * scale is exact, and what was stored
     quantises to itself); code = rint(x * (127 / max|x|)). Small and faulty rows as in `quantize_rows`.
