@@ -138,7 +138,7 @@ class Registry:
         now = self._clock.monotonic()
         ready, ejected = [], []
         for replica in self._replicas.values():
-            if model not in replica.models:
+            if model not in replica.models or not replica.answers:
                 continue
             standing = replica.standing(now)
             if standing is Standing.READY:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from headrace.config.fleet.gateway import TimeoutConfig
 from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.replicas import ReplicaSpec
-from headrace.core.stats import ReplicaState
+from headrace.core.stats import ReplicaRole, ReplicaState
 from headrace.fleet.backends.values import Backend
 from headrace.fleet.breaker import Breaker, Circuit
 from headrace.fleet.latency import Latency
@@ -54,7 +54,8 @@ class Replica:
         self, spec: ReplicaSpec, backend: Backend, pool: Pool, health: HealthConfig
     ) -> None:
         self.id = spec.name
-        self.spec = spec
+        self._spec = spec
+        self.capabilities = frozenset(spec.capabilities)
         self.backend = backend
         """What it speaks."""
         self.pool = pool
@@ -69,6 +70,21 @@ class Replica:
         """`Clock.monotonic` since which probes are good."""
         self.reason = "not probed yet"
         """Why it is not ready."""
+
+    @property
+    def spec(self) -> ReplicaSpec:
+        """As it is configured now."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: ReplicaSpec) -> None:
+        self._spec = spec
+        self.capabilities = frozenset(spec.capabilities)
+
+    @property
+    def answers(self) -> bool:
+        """It makes whole answers: one for prefill alone does not."""
+        return self._spec.role is not ReplicaRole.PREFILL
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -14,6 +14,9 @@ from headrace.web.problems import Answer, HttpError, answer_to
 SPARE_CONNECTIONS = 32
 #: Bytes of a file that must arrive in each `read_timeout`; routes that take files count them in the scope.
 MIN_PROGRESS = 64 * 1024
+
+#: Where a handler puts what is to be called when its client leaves; the key is there if this protocol does it.
+ON_GONE: Final = "headrace.on_gone"
 
 log = logging.getLogger("headrace.access")
 
@@ -64,7 +67,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Part of asyncio's protocol."""
         self._cancel_timers()
+        cycle = self.cycle
         super().connection_lost(exc)
+        if cycle is not None and not cycle.response_complete:
+            on_gone: Any = cycle.scope.get(ON_GONE)
+            if on_gone is not None:
+                on_gone()
 
     def data_received(self, data: bytes) -> None:
         """Part of asyncio's protocol."""
@@ -83,6 +91,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._has_begun = True
         self._await_request()
         super().on_message_begin()  # type: ignore[no-untyped-call, unused-ignore]
+        self.scope[ON_GONE] = None  # type: ignore[typeddict-unknown-key, unused-ignore]
         self.scope["headrace.is_surplus"] = self._is_surplus and self._num_excess > 0  # type: ignore[typeddict-unknown-key, unused-ignore]
 
     def on_url(self, url: bytes) -> None:

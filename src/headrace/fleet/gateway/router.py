@@ -118,7 +118,7 @@ class Router:
 
     def check(self, wanted: Wanted) -> None:
         """Raises BadRequestError if no replica of the model, ready or not, could ever serve the request."""
-        serving = [r for r in self._registry if wanted.model in r.models]
+        serving = [r for r in self._registry if wanted.model in r.models and r.answers]
         found = wanted.suited(serving)
         if serving and not found.replicas:
             raise BadRequestError(

@@ -10,7 +10,6 @@ import msgspec
 
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.errors import BadRequestError, ModelNotFoundError, UnavailableError
-from headrace.core.stats import ReplicaRole
 from headrace.fleet.cache.front import REQUEST_HEADER, Inquiry, ResponseCache
 from headrace.fleet.cache.serving import serve
 from headrace.fleet.gateway.accounts.account import ANONYMOUS, Account
@@ -32,6 +31,7 @@ from headrace.fleet.gateway.tools.toolbox import Toolbox
 from headrace.fleet.replica import Replica
 from headrace.web.asgi import Receive, Scope, Send
 from headrace.web.bodies import BodyBudget, read_body
+from headrace.web.protocol import ON_GONE
 from headrace.web.streaming import watch_disconnect
 
 #: Paths on which the gateway calls tools.
@@ -126,7 +126,11 @@ class Service:
                 is_gone = True
                 task.cancel()
 
-        watcher = asyncio.ensure_future(watch_disconnect(receive, leave))
+        watcher = None
+        if ON_GONE in scope:  # cheaper than a task for each request
+            scope[ON_GONE] = leave
+        else:
+            watcher = asyncio.ensure_future(watch_disconnect(receive, leave))
         try:
             await work
         except asyncio.CancelledError:
@@ -136,7 +140,8 @@ class Service:
             scope["headrace.status"] = 499
         finally:
             is_over = True
-            watcher.cancel()
+            if watcher is not None:
+                watcher.cancel()
 
     async def _served(self, scope: Scope, send: Send, account: Account, raw: bytes) -> None:
         await self.serve(self._read(scope, raw), account, send)
@@ -317,9 +322,8 @@ def _session(call: Call, names: tuple[str, ...]) -> str:
 
 def _facts(replica: Replica) -> Facts:
     spec = replica.spec
-    is_half = spec.role is ReplicaRole.PREFILL
     return Facts(
-        capabilities=frozenset() if is_half else frozenset(spec.capabilities),
+        capabilities=replica.capabilities,
         max_context=replica.max_context,
         version=spec.version,
         labels=spec.labels,

@@ -32,7 +32,10 @@ class Target(Struct, frozen=True, kw_only=True):
 
     def selects(self, version: str, labels: Mapping[str, str]) -> bool:
         """A replica of this version and with these labels is meant."""
-        return self.version in ("", version) and all(
+        if self.version and self.version != version:
+            return False
+        # Asked several times for every request, and most targets have none.
+        return not self.labels or all(
             labels.get(name) == value for name, value in self.labels.items()
         )
 
