@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from headrace.config.fleet.urls import check_url
 from headrace.config.secret import Secret
 from headrace.core.errors import ConfigError
 
@@ -52,7 +53,8 @@ class KserveStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Address of the server."""
     model: str
     inputs: tuple[dict[str, Any], ...]
-    """name, datatype, shape, and data; texts within data are templates."""
+    """name, datatype, shape, and data; texts inside are templates, and one that is nothing but `{{ … }}` gives its value as it
+    is, so that a list stays a list."""
     headers: dict[str, Secret] = {}
 
 
@@ -64,7 +66,7 @@ class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     when: str = ""
     """A template; where it gives nothing, false, none or 0, the step is left out, and its result is none."""
     timeout: Seconds = 60.0
-    """Seconds that it may take."""
+    """Seconds that it may take; the last step of a pipeline has the times of any request."""
     llm: LlmStep | None = None
     retrieve: RetrieveStep | None = None
     http: HttpStep | None = None
@@ -81,6 +83,9 @@ class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
         if self.name in RESERVED:
             raise ConfigError(f"A step may not be called '{self.name}'.")
+        asked = self.http or self.kserve
+        if asked is not None:
+            check_url(f"the step '{self.name}'", asked.url)
 
     def walk(self) -> Iterator["Step"]:
         """It, and those inside of it."""
@@ -96,9 +101,9 @@ class Pipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The model that clients ask for."""
     steps: Annotated[tuple[Step, ...], Meta(min_length=1, max_length=32)]
     timeout: Seconds = 300.0
-    """Seconds for all steps together."""
+    """Seconds for all steps but the last, which has the times of any request."""
     max_text: Bytes = 1024 * 1024
-    """Bytes of any text that a template gives or a step brings."""
+    """Bytes of any text that a template gives or a server brings."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError."""
@@ -134,6 +139,8 @@ class VectorStore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise ConfigError(f"The store '{self.name}' needs a path or a url, and one of them.")
         if self.path is not None and not self.embeddings:
             raise ConfigError(f"The store '{self.name}' needs the model of its embeddings.")
+        if self.url is not None:
+            check_url(f"the store '{self.name}'", self.url)
 
 
 class PipelinesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

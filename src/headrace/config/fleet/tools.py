@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from headrace.config.fleet.urls import check_url
 from headrace.config.secret import Secret
 from headrace.core.errors import ConfigError
 
@@ -24,7 +25,7 @@ class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     command: tuple[str, ...] = ()
     """Or a program and its arguments, started by the gateway, that speaks over stdin and stdout."""
     env: dict[str, Secret] = {}
-    """Variables of that program; it gets nothing else of the gateway's environment but PATH and HOME."""
+    """Variables of that program; of the gateway's own it gets PATH, HOME, LOGNAME, USER, SHELL and TERM only."""
     headers: dict[str, Secret] = {}
     """Sent to the address."""
     allow: tuple[str, ...] = ("*",)
@@ -40,6 +41,8 @@ class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(
                 f"The tool server '{self.name}' needs a url or a command, and one of them."
             )
+        if self.url is not None:
+            check_url(f"the tool server '{self.name}'", self.url)
 
 
 class HttpMethod(StrEnum):
@@ -69,6 +72,10 @@ class HttpTool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds that one call may take."""
     max_result: Bytes = 64 * 1024
     """Bytes of a result that a model gets."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError."""
+        check_url(f"the tool '{self.name}'", self.url)
 
 
 class Grant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.config.fleet.root import FleetConfig
-from headrace.core.errors import BadRequestError, ModelNotFoundError, UnavailableError
+from headrace.core.errors import BadRequestError, ConfigError, ModelNotFoundError, UnavailableError
 from headrace.fleet.cache.front import REQUEST_HEADER, Inquiry, ResponseCache
 from headrace.fleet.cache.serving import serve
 from headrace.fleet.gateway.accounts.account import ANONYMOUS, Account
@@ -67,8 +67,19 @@ class Service:
         self._idle.set()
 
     def apply(self, config: FleetConfig) -> None:
-        """From now on. Raises ConfigError, and changes nothing, for accounts that cannot be."""
-        self._trade.accounts.configure(config.accounts, config.flow)
+        """From now on. Raises ConfigError, and changes nothing, for accounts, tools and pipelines that cannot be."""
+        self._toolbox.check(config.tools)
+        before, pipelines = self.pipelines, self.pipelines.renewed(config.pipelines)
+        try:
+            self._trade.accounts.configure(config.accounts, config.flow)
+        except ConfigError:
+            if pipelines is not before:
+                pipelines.close()
+            raise
+        self.pipelines = pipelines
+        if pipelines is not before:
+            before.retire()
+        self._toolbox.apply(config.tools)
         self._trade.admission.configure(config.flow)
         self._trade.canaries.configure(config.models)
         self._trade.dispatcher.apply(config.gateway)
@@ -144,12 +155,17 @@ class Service:
                 watcher.cancel()
 
     async def _served(self, scope: Scope, send: Send, account: Account, raw: bytes) -> None:
-        await self.serve(self._read(scope, raw), account, send)
+        call = self._read(scope, raw)
+        account.check_model(self._named(call))
+        await self.serve(call, account, send)
 
     async def serve(self, call: Call, account: Account, send: Send) -> None:
-        """Answer one request, whoever makes it: a client, or a step of something larger. Raises HeadraceError."""
+        """Answer one request, whoever makes it: a client, or a step of something larger. Raises HeadraceError.
+
+        Whether a key may use a model is decided by the name that its client sent; what a pipeline asks for is the
+        operator's choice, as the target of an alias is.
+        """
         if self.pipelines.knows(call.model):
-            account.check_model(call.model)
             if call.endpoint.kind is not Kind.CHAT:
                 raise BadRequestError(
                     f"'{call.model}' is a pipeline: it answers chat completions.", param="model"
@@ -159,9 +175,8 @@ class Service:
         loop_of = LOOPS.get(call.endpoint.path)
         if loop_of is not None and self._toolbox.may_have(call.body.get("tools")):
             name = self._named(call)
-            plan = await read_plan(self._toolbox, call.body.get("tools"), name, account.tenant)
+            plan = await read_plan(self._toolbox, call.body, name, account.tenant)
             if plan is not None:
-                account.check_model(name)
 
                 async def round_of(body: dict[str, Any], hear: Send) -> None:
                     inner = self.inner(call.endpoint.path, body, call)
@@ -174,7 +189,6 @@ class Service:
 
     async def _serve_once(self, call: Call, account: Account, send: Send) -> None:
         name = self._named(call)
-        account.check_model(name)
         route = self._route(call, account, name)
         salt = self._salt(account, call)
 

@@ -22,13 +22,14 @@ class Outside:
         self._max_bytes = max_bytes
         self._pools: dict[str, Pool] = {}
 
-    async def http(self, url: str, body: str, headers: Mapping[str, str]) -> dict[str, Any]:
-        """`status`, `text` and, where it can be read, `json`. Raises BadGatewayError."""
-        status, answer = await self._send(url, body.encode(), headers)
+    async def http(self, url: str, body: str | None, headers: Mapping[str, str]) -> dict[str, Any]:
+        """`status`, `text` and, where it can be read, `json`; GET without a body. Raises BadGatewayError."""
+        data = None if body is None else body.encode("utf-8", "replace")
+        status, answer = await self._send(url, data, headers)
         found: dict[str, Any] = {"status": status, "text": answer.decode("utf-8", "replace")}
         try:
             found["json"] = msgspec.json.decode(answer)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             found["json"] = None
         return found
 
@@ -43,9 +44,10 @@ class Outside:
         try:
             found = msgspec.json.decode(answer, type=dict[str, Any])
             if status >= 400:
-                raise BadGatewayError(f"The model '{model}' answered: {found.get('error')}.")
-            outputs = {each["name"]: each["data"] for each in found["outputs"]}
-        except (msgspec.DecodeError, KeyError, TypeError, RecursionError):
+                reason = str(found.get("error"))[:300]
+                raise BadGatewayError(f"The model '{model}' answered {status}: {reason}.")
+            outputs = {str(each["name"]): each["data"] for each in found["outputs"]}
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
             raise BadGatewayError(f"The server of '{model}' does not speak KServe v2.") from None
         return {"outputs": outputs}
 
@@ -54,13 +56,17 @@ class Outside:
         for pool in self._pools.values():
             pool.close()
 
-    async def _send(self, url: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    async def _send(
+        self, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes]:
         parts = urlsplit(url)
         pool = self._pool(f"{parts.scheme}://{parts.netloc}")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        sent = {"content-type": "application/json", **headers}
+        sent = {"content-type": "application/json"}
+        sent |= {name.lower(): value for name, value in headers.items()}
+        method = "GET" if body is None else "POST"
         try:
-            response = await pool.request("POST" if body else "GET", path, sent, body)
+            response = await pool.request(method, path, sent, body or b"")
             try:
                 return response.status, await response.read_all(self._max_bytes)
             finally:

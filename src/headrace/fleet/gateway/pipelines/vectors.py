@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from headrace.core.errors import ConfigError
+from headrace.core.errors import BadGatewayError, ConfigError
 
 
 class Hit(NamedTuple):
@@ -38,27 +38,40 @@ class VectorFile:
             self._database.enable_load_extension(True)
             self._database.load_extension(sqlite_vec.loadable_path())
             self._database.enable_load_extension(False)
+            # Reads the file, which opening does not.
+            has_texts = "SELECT 1 FROM sqlite_master WHERE name = 'texts'"
+            is_empty = self._database.execute(has_texts).fetchone() is None
         except apsw.Error as error:
             raise ConfigError(f"The file {path} is no vector store: {error}.") from None
+        if is_empty and not is_new:
+            self._database.close()
+            raise ConfigError(f"The file {path} has no texts; `headrace vectors` puts them there.")
 
     def add(self, rows: Iterable[tuple[str, Sequence[float]]]) -> int:
-        """Texts with their vectors; how many there were."""
+        """Texts with their vectors; how many there were. Raises ConfigError, and keeps none, where lengths differ."""
+        import apsw
+
         count = 0
-        with self._lock, self._database:
-            for text, vector in rows:
-                if not count:
-                    self._database.execute(
-                        "CREATE VIRTUAL TABLE IF NOT EXISTS texts USING "
-                        f"vec0(vector float[{len(vector)}] distance_metric=cosine, +text text)"
-                    )
-                self._database.execute(
-                    "INSERT INTO texts(vector, text) VALUES (?, ?)", (_packed(vector), text)
-                )
-                count += 1
+        with self._lock:
+            try:
+                with self._database:
+                    for text, vector in rows:
+                        if not count:
+                            self._database.execute(
+                                "CREATE VIRTUAL TABLE IF NOT EXISTS texts USING "
+                                f"vec0(vector float[{len(vector)}] distance_metric=cosine, +text text)"
+                            )
+                        self._database.execute(
+                            "INSERT INTO texts(vector, text) VALUES (?, ?)",
+                            (_packed(vector), text),
+                        )
+                        count += 1
+            except apsw.Error as error:
+                raise ConfigError(f"The vector store takes no such vector: {error}.") from None
         return count
 
     def nearest(self, vector: Sequence[float], top: int) -> list[Hit]:
-        """The nearest texts, nearest first. Raises ConfigError where vectors have another length."""
+        """The nearest texts, nearest first. Raises BadGatewayError where vectors have another length."""
         import apsw
 
         with self._lock:
@@ -70,7 +83,7 @@ class VectorFile:
                     )
                 )
             except apsw.Error as error:
-                raise ConfigError(f"The vector store cannot answer: {error}.") from None
+                raise BadGatewayError(f"The vector store cannot answer: {error}.") from None
         return [Hit(text, 1.0 - distance) for text, distance in rows]
 
     def close(self) -> None:

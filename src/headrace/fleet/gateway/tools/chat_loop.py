@@ -10,14 +10,23 @@ from typing import Any
 
 import msgspec
 
-from headrace.core.errors import HeadraceError
+from headrace.core.errors import BadRequestError, HeadraceError
 from headrace.fleet.gateway.inner import InnerAnswer, Sink
 from headrace.fleet.gateway.tools.plan import ToolPlan
-from headrace.fleet.gateway.tools.rounds import Calls, Round, StreamRound, Total, whole_round
+from headrace.fleet.gateway.tools.rounds import (
+    Calls,
+    Round,
+    StreamRound,
+    whole_round,
+    with_choice,
+    without_calls,
+)
+from headrace.fleet.gateway.tools.told import ToldStream
 from headrace.fleet.gateway.tools.toolbox import Toolbox
-from headrace.fleet.gateway.tools.values import Result
+from headrace.fleet.gateway.tools.usage import Usage
+from headrace.fleet.gateway.tools.values import NO_MORE, Result
 from headrace.web.asgi import Send, send_body
-from headrace.web.streaming import CONTENT_TYPE, DONE, event
+from headrace.web.streaming import DONE
 
 #: Has one request answered, as ASGI.
 Ask = Callable[[dict[str, Any], Send], Awaitable[None]]
@@ -29,54 +38,41 @@ class ChatLoop:
     def __init__(
         self, toolbox: Toolbox, plan: ToolPlan, body: dict[str, Any], request_id: str, ask: Ask
     ) -> None:
+        """Raises BadRequestError."""
         self._toolbox = toolbox
+        self._config = toolbox.config
         self._plan = plan
         self._request_id = request_id
         self._ask = ask
-        self._messages = list(body.get("messages") or ())
+        given = body.get("messages")
+        if not isinstance(given, list):
+            raise BadRequestError("'messages': expected a list.", param="messages")
+        self._messages: list[Any] = list(given)
         self._body = {**body, "tools": plan.functions()}
         if not plan.functions():
             del self._body["tools"]
-        self._calls_left = toolbox.config.max_calls
-        self.total = Total()
+            self._body.pop("tool_choice", None)
+        self._calls_left = self._config.max_calls
+        self._usage = Usage()
 
     async def run(self, send: Send) -> None:
         """Answer the client. Raises HeadraceError before the first byte."""
         if self._body.get("stream") is True:
             await self._run_streamed(send)
         else:
-            await self._run_whole(send)
-
-    async def whole(self) -> InnerAnswer:
-        """The final answer, with the usage of all rounds; or what a model's server answered instead of one."""
-        config = self._toolbox.config
-        for number in range(config.max_rounds):
-            sink = Sink()
-            body = {**self._round_body(number), "stream": False}
-            body.pop("stream_options", None)
-            await self._ask(body, sink.send)
-            answer = sink.answer()
-            if answer.status != 200:
-                return answer
-            found = whole_round(answer.body)
-            self.total.add(found.usage)
-            calls = self._own_calls(found)
-            if not calls:
-                return InnerAnswer(200, self.total.put_into(answer.body))
-            await self._call(found.text, calls)
-        raise AssertionError("the last round may call nothing")
+            answer = await self._whole()
+            await send_body(send, answer.body, status=answer.status)
 
     # -- rounds -----------------------------------------------------------------------------------
 
     def _round_body(self, number: int) -> dict[str, Any]:
         body = {**self._body, "messages": self._messages}
-        if number and body.get("tool_choice") not in (None, "auto", "none"):
-            body["tool_choice"] = "auto"  # what had to be called has been
-        if number == self._toolbox.config.max_rounds - 1 and "tools" in body:
-            body["tool_choice"] = "none"
-        return body
+        return with_choice(body, number, self._config.max_rounds)
 
-    def _own_calls(self, found: Round) -> Calls:
+    def _own_calls(self, found: Round, number: int) -> Calls:
+        """What the gateway has to call now. Some models call tools where they may not: then nothing."""
+        if number == self._config.max_rounds - 1:
+            return []
         return [call for call in found.calls if call["function"]["name"] in self._plan.own]
 
     async def _call(self, text: str, calls: Calls) -> None:
@@ -88,8 +84,7 @@ class ChatLoop:
             for call in now
         ]
         results: Sequence[Result] = await self._toolbox.call_all(wanted, self._request_id)
-        refused = Result("No more tools may be called for this request.", True)
-        results = [*results, *(refused for _ in late)]
+        results = [*results, *(NO_MORE for _ in late)]
         self._messages.append({"role": "assistant", "content": text or None, "tool_calls": calls})
         self._messages += [
             {"role": "tool", "tool_call_id": call["id"], "content": result.text}
@@ -98,68 +93,61 @@ class ChatLoop:
 
     # -- to the client ----------------------------------------------------------------------------
 
-    async def _run_whole(self, send: Send) -> None:
-        answer = await self.whole()
-        await send_body(send, answer.body, status=answer.status)
+    async def _whole(self) -> InnerAnswer:
+        """The final answer, with the usage of all rounds; or what a model's server answered instead of one."""
+        for number in range(self._config.max_rounds):
+            sink = Sink()
+            await self._ask(self._round_body(number), sink.send)
+            answer = sink.answer()
+            if answer.status != 200:
+                return answer
+            found = whole_round(answer.body)
+            self._usage.add(found.usage)
+            calls = self._own_calls(found, number)
+            if not calls:
+                return self._last(answer, found)
+            await self._call(found.text, calls)
+        raise AssertionError("the last round calls nothing")
+
+    def _last(self, answer: InnerAnswer, found: Round) -> InnerAnswer:
+        left_over = any(call["function"]["name"] in self._plan.own for call in found.calls)
+        if self._usage.num_rounds == 1 and not left_over:
+            return answer
+        told = msgspec.json.decode(answer.body)
+        if self._usage.sum:
+            told["usage"] = self._usage.sum
+        if left_over:
+            told["choices"][0] = without_calls(told["choices"][0], self._plan.own)
+        return InnerAnswer(200, msgspec.json.encode(told))
 
     async def _run_streamed(self, send: Send) -> None:
-        wants_usage = _wants_usage(self._body)
         stream = ToldStream(send)
         name: dict[str, Any] = {}
-        for number in range(self._toolbox.config.max_rounds):
-            body = {**self._round_body(number), "stream": True}
-            body["stream_options"] = {"include_usage": True}
+        for number in range(self._config.max_rounds):
+            body = {**self._round_body(number), "stream_options": {"include_usage": True}}
             heard = StreamRound(stream.tell, name, is_first=number == 0)
             try:
                 await self._ask(body, heard.send)
-            except HeadraceError:
-                if not stream.has_begun:
-                    raise
-                await stream.end(b"")
+            except HeadraceError as error:
+                await stream.break_off(error)
                 return
             if heard.refusal is not None:
                 await stream.refuse(heard.refusal)
                 return
+            if heard.has_failed:
+                await stream.end(heard.last_events() + DONE)
+                return
             found = heard.finish()
-            self.total.add(found.usage)
-            calls = self._own_calls(found)
+            self._usage.add(found.usage)
+            calls = self._own_calls(found, number)
             if not calls:
-                last = heard.last_events()
-                if wants_usage:
-                    last += event(msgspec.json.encode(heard.usage_chunk(self.total)))
-                await stream.end(last + DONE)
+                await stream.end(self._last_events(heard))
                 return
             await self._call(found.text, calls)
 
-
-class ToldStream:
-    """A stream that begins with the first thing to be told."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.has_begun = False
-
-    async def tell(self, data: bytes) -> None:
-        """Events."""
-        if not self.has_begun:
-            self.has_begun = True
-            headers = [(b"content-type", CONTENT_TYPE.encode()), (b"cache-control", b"no-cache")]
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-    async def end(self, data: bytes) -> None:
-        """Last events, and the end."""
-        await self.tell(data)
-        await self._send({"type": "http.response.body", "body": b""})
-
-    async def refuse(self, answer: InnerAnswer) -> None:
-        """A round was refused: with its status if nothing was told, else with an event."""
-        if not self.has_begun:
-            await send_body(self._send, answer.body, status=answer.status)
-        else:
-            await self.end(event(answer.body) + DONE)
-
-
-def _wants_usage(body: dict[str, Any]) -> bool:
-    options = body.get("stream_options")
-    return isinstance(options, dict) and options.get("include_usage") is True
+    def _last_events(self, heard: StreamRound) -> bytes:
+        events = heard.last_events(dropped=self._plan.own)
+        options = self._body.get("stream_options")
+        if isinstance(options, dict) and options.get("include_usage") is True and self._usage.sum:
+            events += heard.usage_event(self._usage.sum)
+        return events + DONE

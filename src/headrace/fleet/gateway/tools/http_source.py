@@ -1,5 +1,6 @@
 """Plain HTTP endpoints as tools."""
 
+import asyncio
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -38,6 +39,23 @@ class HttpSource:
 
     async def call(self, tool: Tool, arguments: dict[str, Any]) -> Result:
         """Its answer's text; a status of 400 or more is an error."""
+        try:
+            async with asyncio.timeout(self._tool.timeout):
+                status, answer = await self._send(arguments)
+        except TimeoutError:
+            return Result(f"The tool took more than {self._tool.timeout:g} s.", True)
+        except UpstreamError as error:
+            return Result(f"The tool failed: {error.detail}", True)
+        text = cut(answer.decode("utf-8", "replace"), self._tool.max_result)
+        if status >= 400:
+            return Result(f"The tool answered with status {status}: {text}", True)
+        return Result(text)
+
+    async def close(self) -> None:
+        """Close what is idle."""
+        self._pool.close()
+
+    async def _send(self, arguments: dict[str, Any]) -> tuple[int, bytes]:
         parts = urlsplit(self._tool.url)
         path, query = parts.path or "/", parts.query
         body = b""
@@ -47,25 +65,14 @@ class HttpSource:
         else:
             body = msgspec.json.encode(arguments)
         headers = {"content-type": "application/json", "accept": "*/*"}
-        headers |= {name: str(value) for name, value in self._tool.headers.items()}
+        headers |= {name.lower(): str(value) for name, value in self._tool.headers.items()}
+        response = await self._pool.request(
+            str(self._tool.method), f"{path}?{query}" if query else path, headers, body
+        )
         try:
-            response = await self._pool.request(
-                str(self._tool.method), f"{path}?{query}" if query else path, headers, body
-            )
-            try:
-                answer = await response.read_all(MAX_ANSWER_BYTES)
-            finally:
-                self._pool.release(response)
-        except UpstreamError as error:
-            return Result(f"The tool failed: {error.detail}", True)
-        text = cut(answer.decode("utf-8", "replace"), self._tool.max_result)
-        if response.status >= 400:
-            return Result(f"The tool answered with status {response.status}: {text}", True)
-        return Result(text)
-
-    async def close(self) -> None:
-        """Close what is idle."""
-        self._pool.close()
+            return response.status, await response.read_all(MAX_ANSWER_BYTES)
+        finally:
+            self._pool.release(response)
 
 
 def _plain(value: Any) -> str:

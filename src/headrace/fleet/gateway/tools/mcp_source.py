@@ -1,6 +1,7 @@
 """One server of the Model Context Protocol, kept connected by a task of its own (the `mcp` package speaks it)."""
 
 import asyncio
+import contextlib
 import logging
 import re
 from fnmatch import fnmatchcase
@@ -8,7 +9,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
-from headrace.config import env
 from headrace.config.fleet.tools import McpServer
 from headrace.core.errors import ConfigError
 from headrace.fleet.gateway.tools.values import Result, Tool, cut
@@ -17,7 +17,11 @@ from headrace.fleet.gateway.tools.values import Result, Tool, cut
 _RETRY: Final = (0.5, 30.0)
 #: Seconds that the first request waits for a connection.
 _FIRST_WAIT: Final = 10.0
+#: Seconds between two looks at its tools; they also find out that it has gone.
+_LOOK: Final = 15.0
 MAX_TOOLS: Final = 256
+#: JSON-RPC's errors that are a tool's, and no sign of a lost connection: no such tool, bad arguments, a fault inside.
+_OF_TOOLS: Final = frozenset({-32601, -32602, -32603})
 #: What models' formats allow in the name of a function.
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -25,7 +29,7 @@ log = logging.getLogger("headrace.fleet.tools")
 
 
 class McpSource:
-    """Its tools are listed when it is connected, and again when it says that they changed."""
+    """Its tools are listed when it is connected, when it says that they changed, and every few seconds."""
 
     def __init__(self, server: McpServer) -> None:
         """Raises ConfigError without the package that speaks the protocol."""
@@ -35,7 +39,9 @@ class McpSource:
         self._client: Any = None
         self._tools: tuple[Tool, ...] = ()
         self._looked = asyncio.Event()
-        self._lost = asyncio.Event()
+        self._lost = False
+        #: It was lost, or says that its tools changed.
+        self._news = asyncio.Event()
         self._task = asyncio.create_task(self._keep(), name=f"tools {server.name}")
 
     async def tools(self) -> tuple[Tool, ...]:
@@ -61,7 +67,9 @@ class McpSource:
         except Exception as error:
             log.warning("A call of %s failed: %s", tool.name, error)
             log.debug("Where it failed", exc_info=True)
-            self._lost.set()
+            if getattr(error, "code", None) not in _OF_TOOLS:
+                self._lost = True
+                self._news.set()
             return Result(f"The tool failed: {error}", True)
         return Result(
             cut(_text(found), self._server.max_result), bool(getattr(found, "is_error", False))
@@ -93,14 +101,29 @@ class McpSource:
     async def _connected(self) -> None:
         from mcp import Client
 
-        async with Client(self._target(), read_timeout_seconds=self._server.timeout) as client:
-            listed = await client.list_tools()
-            self._tools = self._read(listed.tools)
-            self._client = client
-            self._lost.clear()
-            self._looked.set()
-            log.info("Tool server %s: %d tools", self._server.name, len(self._tools))
-            await self._lost.wait()
+        async def hear(message: Any) -> None:
+            if getattr(message, "method", "") == "notifications/tools/list_changed":
+                self._news.set()
+
+        self._lost = False
+        wait = self._server.timeout
+        async with Client(
+            self._target(), read_timeout_seconds=wait, message_handler=hear
+        ) as client:
+            while not self._lost:
+                self._news.clear()
+                listed = await client.list_tools(cache_mode="bypass")
+                self._note(self._read(listed.tools))
+                self._client = client
+                self._looked.set()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK):
+                        await self._news.wait()
+
+    def _note(self, tools: tuple[Tool, ...]) -> None:
+        if tools != self._tools:
+            log.info("Tool server %s: %d tools", self._server.name, len(tools))
+        self._tools = tools
 
     def _target(self) -> Any:
         server = self._server
@@ -108,9 +131,9 @@ class McpSource:
             from mcp.client.stdio import StdioServerParameters
 
             program, *arguments = server.command
-            passed = {name: text for name in ("PATH", "HOME") if (text := env.get(name))}
+            # The package adds what is safe and needed of our own environment, and nothing else.
             own = {name: str(value) for name, value in server.env.items()}
-            return StdioServerParameters(command=program, args=arguments, env={**passed, **own})
+            return StdioServerParameters(command=program, args=arguments, env=own)
         if not server.headers:
             return server.url
         import httpx2

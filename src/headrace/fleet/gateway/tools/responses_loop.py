@@ -3,20 +3,25 @@
 A stream is told when the last round has ended: its events are those of an answer that came at once.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from headrace.core.errors import BadGatewayError, BadRequestError
 from headrace.fleet.gateway.inner import InnerAnswer, Sink
-from headrace.fleet.gateway.tools.chat_loop import Ask, ToldStream
+from headrace.fleet.gateway.tools.chat_loop import Ask
 from headrace.fleet.gateway.tools.plan import ToolPlan
+from headrace.fleet.gateway.tools.response_events import events_of
+from headrace.fleet.gateway.tools.rounds import UNREADABLE, with_choice
+from headrace.fleet.gateway.tools.told import ToldStream
 from headrace.fleet.gateway.tools.toolbox import Toolbox
-from headrace.fleet.gateway.tools.values import Result
+from headrace.fleet.gateway.tools.usage import Usage
+from headrace.fleet.gateway.tools.values import NO_MORE
 from headrace.web.asgi import Send, send_body
 from headrace.web.streaming import named_event
 
-_COUNTS = ("input_tokens", "output_tokens", "total_tokens")
+#: Begins the id of a call that is shown; the call's own id follows.
+_SHOWN = "mcp_"
 
 
 class ResponsesLoop:
@@ -29,18 +34,17 @@ class ResponsesLoop:
         self._plan = plan
         self._request_id = request_id
         self._ask = ask
-        given = body.get("input")
-        self._input: list[Any] = (
-            [{"role": "user", "content": given}] if isinstance(given, str) else list(given or ())
-        )
+        self._input = _read_input(body.get("input"), plan)
         own = [{"type": "function", **tool.function["function"]} for tool in plan.own.values()]
         self._body = {**body, "tools": [*own, *plan.others], "stream": False}
         if not self._body["tools"]:
             del self._body["tools"]
+            self._body.pop("tool_choice", None)
+        self._body.pop("stream_options", None)
         self._is_stream = body.get("stream") is True
         self._calls_left = toolbox.config.max_calls
         self._shown: list[dict[str, Any]] = []
-        self._usage = dict.fromkeys(_COUNTS, 0)
+        self._usage = Usage()
 
     async def run(self, send: Send) -> None:
         """Answer the client. Raises HeadraceError before the first byte."""
@@ -50,48 +54,43 @@ class ResponsesLoop:
             return
         stream = ToldStream(send)
         response = msgspec.json.decode(answer.body)
-        await stream.end(b"".join(named_event(data) for data in _events(response)))
+        await stream.end(b"".join(named_event(data) for data in events_of(response)))
 
     async def whole(self) -> InnerAnswer:
         """The final answer, with calls and usage of all rounds."""
         rounds = self._toolbox.config.max_rounds
         for number in range(rounds):
-            body = {**self._body, "input": self._input}
-            if number == rounds - 1 and "tools" in body:
-                body["tool_choice"] = "none"
-            elif number and body.get("tool_choice") not in (None, "auto", "none"):
-                body["tool_choice"] = "auto"
             sink = Sink()
-            await self._ask(body, sink.send)
+            await self._ask(
+                with_choice({**self._body, "input": self._input}, number, rounds), sink.send
+            )
             answer = sink.answer()
             if answer.status != 200:
                 return answer
-            response = msgspec.json.decode(answer.body)
-            self._add(response.get("usage"))
-            output = response.get("output") or []
-            calls = [
-                item
-                for item in output
-                if item.get("type") == "function_call" and item.get("name") in self._plan.own
-            ]
-            if not calls:
-                response["output"] = [*self._shown, *output]
-                response["usage"] = {**(response.get("usage") or {}), **self._usage}
+            response, output = _read(answer.body)
+            self._usage.add(response.get("usage"))
+            calls = [item for item in output if self._is_own(item)]
+            if not calls or number == rounds - 1:
+                left = [item for item in output if not self._is_own(item)]
+                response["output"] = [*self._shown, *left]
+                response["usage"] = self._usage.sum or None
                 return InnerAnswer(200, msgspec.json.encode(response))
             await self._call(output, calls)
-        raise AssertionError("the last round may call nothing")
+        raise AssertionError("the last round calls nothing")
+
+    def _is_own(self, item: dict[str, Any]) -> bool:
+        return item.get("type") == "function_call" and item.get("name") in self._plan.own
 
     async def _call(self, output: list[dict[str, Any]], calls: list[dict[str, Any]]) -> None:
         now, late = calls[: self._calls_left], calls[self._calls_left :]
         self._calls_left -= len(now)
         wanted = [(self._plan.own[call["name"]], str(call.get("arguments", ""))) for call in now]
         results = await self._toolbox.call_all(wanted, self._request_id)
-        refused = Result("No more tools may be called for this request.", True)
         is_own = {id(call) for call in calls}
         self._input += [
             item for item in output if item.get("type") != "function_call" or id(item) in is_own
         ]
-        for call, result in zip(calls, [*results, *(refused for _ in late)], strict=True):
+        for call, result in zip(calls, [*results, *(NO_MORE for _ in late)], strict=True):
             self._input.append(
                 {
                     "type": "function_call_output",
@@ -103,7 +102,7 @@ class ResponsesLoop:
             self._shown.append(
                 {
                     "type": "mcp_call",
-                    "id": f"mcp_{call.get('call_id')}",
+                    "id": f"{_SHOWN}{call.get('call_id')}",
                     "server_label": tool.source,
                     "name": tool.local_name,
                     "arguments": call.get("arguments", ""),
@@ -112,34 +111,46 @@ class ResponsesLoop:
                 }
             )
 
-    def _add(self, usage: object) -> None:
-        for name in _COUNTS:
-            value = usage.get(name) if isinstance(usage, dict) else None
-            self._usage[name] += value if isinstance(value, int) else 0
+
+def _read(body: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A response, and its output. Raises BadGatewayError."""
+    try:
+        response = msgspec.json.decode(body, type=dict[str, Any])
+        return response, msgspec.convert(response.get("output") or [], list[dict[str, Any]])
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        raise BadGatewayError(UNREADABLE) from None
 
 
-def _events(response: dict[str, Any]) -> Iterator[bytes]:
-    """A whole response as OpenAI streams one."""
-    number = 0
+def _read_input(given: object, plan: ToolPlan) -> list[Any]:
+    """Items, with the calls that an earlier answer showed as replicas know them. Raises BadRequestError."""
+    if isinstance(given, str):
+        return [{"role": "user", "content": given}]
+    if not isinstance(given, list):
+        raise BadRequestError("'input': expected a text or a list.", param="input")
+    items: list[Any] = []
+    for item in given:
+        if isinstance(item, dict) and item.get("type") == "mcp_call":
+            items += _as_function(item, plan)
+        else:
+            items.append(item)
+    return items
 
-    def told(kind: str, **fields: Any) -> bytes:
-        nonlocal number
-        number += 1
-        return msgspec.json.encode({"type": kind, "sequence_number": number - 1, **fields})
 
-    begun = {**response, "status": "in_progress", "output": [], "usage": None}
-    yield told("response.created", response=begun)
-    yield told("response.in_progress", response=begun)
-    for place, item in enumerate(response["output"]):
-        shell = {**item, "content": []} if item.get("type") == "message" else item
-        yield told("response.output_item.added", output_index=place, item=shell)
-        parts = item.get("content") or () if item.get("type") == "message" else ()
-        for index, part in enumerate(parts):
-            where = {"item_id": item.get("id"), "output_index": place, "content_index": index}
-            text = part.get("text", "")
-            yield told("response.content_part.added", **where, part={**part, "text": ""})
-            yield told("response.output_text.delta", **where, delta=text, logprobs=[])
-            yield told("response.output_text.done", **where, text=text, logprobs=[])
-            yield told("response.content_part.done", **where, part=part)
-        yield told("response.output_item.done", output_index=place, item=item)
-    yield told(f"response.{response.get('status', 'completed')}", response=response)
+def _as_function(item: dict[str, Any], plan: ToolPlan) -> list[dict[str, Any]]:
+    source, name = item.get("server_label"), item.get("name")
+    known = (t for t in plan.own.values() if t.source == source and t.local_name == name)
+    tool = next(known, None)
+    call_id = str(item.get("id", "")).removeprefix(_SHOWN)
+    return [
+        {
+            "type": "function_call",
+            "call_id": call_id,
+            "name": tool.name if tool is not None else f"{source}__{name}",
+            "arguments": item.get("arguments") or "{}",
+        },
+        {
+            "type": "function_call_output",
+            "call_id": call_id,
+            "output": str(item.get("output") or item.get("error") or ""),
+        },
+    ]

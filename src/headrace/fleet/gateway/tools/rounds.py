@@ -1,19 +1,21 @@
-"""One answer of a model within a loop: its text, the tools that it wants called, what it cost."""
+"""One answer of a model within a loop of chat completions: its text, the tools that it wants called, what it cost."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from headrace.core.errors import BadGatewayError
 from headrace.fleet.gateway.inner import InnerAnswer
-from headrace.fleet.sse import EventParser
+from headrace.fleet.sse import EventParser, StreamError
 from headrace.web.asgi import Message
+from headrace.web.problems import answer_to
 from headrace.web.streaming import event
 
 #: Calls of tools as a chat completion's message has them.
 Calls = list[dict[str, Any]]
-_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+UNREADABLE = "A replica's answer within the tool loop cannot be read."
 
 
 class Round(Struct, frozen=True, kw_only=True):
@@ -21,42 +23,39 @@ class Round(Struct, frozen=True, kw_only=True):
 
     text: str
     calls: Calls
-    usage: dict[str, Any] | None
+    usage: Any
 
 
-class Total:
-    """Usage of all rounds together."""
-
-    def __init__(self) -> None:
-        self.counts = dict.fromkeys(_COUNTS, 0)
-        self.num_rounds = 0
-
-    def add(self, usage: dict[str, Any] | None) -> None:
-        """One round more."""
-        self.num_rounds += 1
-        for name in _COUNTS:
-            value = (usage or {}).get(name)
-            self.counts[name] += value if isinstance(value, int) else 0
-
-    def put_into(self, body: bytes) -> bytes:
-        """An answer with this usage instead of its own."""
-        if self.num_rounds == 1:
-            return body
-        answer = msgspec.json.decode(body)
-        answer["usage"] = {**(answer.get("usage") or {}), **self.counts}
-        return msgspec.json.encode(answer)
+def with_choice(body: dict[str, Any], number: int, max_rounds: int) -> dict[str, Any]:
+    """A round's request: what had to be called has been after the first, and the last may call nothing."""
+    if "tools" not in body:
+        return body
+    if number == max_rounds - 1:
+        return {**body, "tool_choice": "none"}
+    if number and body.get("tool_choice") not in (None, "auto", "none"):
+        return {**body, "tool_choice": "auto"}
+    return body
 
 
 def whole_round(body: bytes) -> Round:
-    """A chat completion in one piece."""
-    answer: Any = msgspec.json.decode(body)
-    choices = answer.get("choices") or [{}]
-    message = choices[0].get("message") or {}
-    return Round(
-        text=message.get("content") or "",
-        calls=[call for call in message.get("tool_calls") or () if _is_call(call)],
-        usage=answer.get("usage"),
-    )
+    """A chat completion in one piece. Raises BadGatewayError."""
+    try:
+        answer: Any = msgspec.json.decode(body)
+        message = answer["choices"][0]["message"]
+        calls = [_call(call) for call in message.get("tool_calls") or ()]
+        text = message.get("content") or ""
+        return Round(text=text, calls=calls, usage=answer.get("usage"))
+    except (msgspec.DecodeError, LookupError, TypeError, AttributeError, RecursionError):
+        raise BadGatewayError(UNREADABLE) from None
+
+
+def without_calls(choice: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """A choice of a whole answer whose calls of these tools nobody makes any more."""
+    message = dict(choice["message"])
+    left = [c for c in message.pop("tool_calls", None) or () if c["function"]["name"] not in names]
+    if left:
+        return {**choice, "message": {**message, "tool_calls": left}}
+    return {**choice, "message": message, "finish_reason": _ended(choice.get("finish_reason"))}
 
 
 class StreamRound:
@@ -76,7 +75,8 @@ class StreamRound:
         self._calls: dict[int, dict[str, Any]] = {}
         self._head: dict[str, Any] = {}
         self._finish: dict[str, Any] | None = None
-        self._usage: dict[str, Any] | None = None
+        self._usage: Any = None
+        self._failure: dict[str, Any] | None = None
 
     @property
     def refusal(self) -> InnerAnswer | None:
@@ -84,6 +84,11 @@ class StreamRound:
         if self._status == 200:
             return None
         return InnerAnswer(self._status, b"".join(self._refused))
+
+    @property
+    def has_failed(self) -> bool:
+        """It broke off: nothing that it wants called is whole."""
+        return self._failure is not None
 
     async def send(self, message: Message) -> None:
         """ASGI."""
@@ -94,32 +99,44 @@ class StreamRound:
         if self._status != 200:
             self._refused.append(body)
             return
-        for found in self._parser.feed(body):
-            if found.data is not None and not found.is_end:
-                await self._hear(msgspec.json.decode(found.data))
+        if self.has_failed:
+            return
+        try:
+            for found in self._parser.feed(body):
+                if found.data is not None and not found.is_end:
+                    await self._hear(msgspec.json.decode(found.data))
+        except (msgspec.DecodeError, StreamError, AttributeError, TypeError, RecursionError):
+            self._failure = {"error": answer_to(BadGatewayError(UNREADABLE)).problem}
 
     def finish(self) -> Round:
         """What came of it, after its end."""
         calls = [self._calls[index] for index in sorted(self._calls)]
         return Round(text="".join(self._text), calls=calls, usage=self._usage)
 
-    def last_events(self) -> bytes:
-        """What was held back: calls of the client's tools, and the end."""
+    def last_events(self, dropped: Collection[str] = ()) -> bytes:
+        """What was held back: calls of the client's tools (all but those of `dropped` ones), the end, a failure."""
         events = b""
-        if self._calls:
-            calls = [{"index": n, **call} for n, call in enumerate(self._calls.values())]
-            choice = {"index": 0, "delta": {"tool_calls": calls}, "finish_reason": None}
-            events += event(msgspec.json.encode({**self._head, "choices": [choice]}))
+        calls = [c for c in self.finish().calls if c["function"]["name"] not in dropped]
+        if calls and not self.has_failed:
+            delta = {"tool_calls": [{"index": n, **call} for n, call in enumerate(calls)]}
+            events += self._event({"index": 0, "delta": delta, "finish_reason": None})
         if self._finish is not None:
-            events += event(msgspec.json.encode({**self._head, "choices": [self._finish]}))
+            reason = self._finish["finish_reason"]
+            events += self._event(
+                {**self._finish, "finish_reason": reason if calls else _ended(reason)}
+            )
+        if self._failure is not None:
+            events += event(msgspec.json.encode(self._failure))
         return events
 
-    def usage_chunk(self, total: Total) -> dict[str, Any]:
+    def usage_event(self, usage: dict[str, Any]) -> bytes:
         """The event with the usage of all rounds."""
-        usage = {**(self._usage or {}), **total.counts}
-        return {**self._head, "choices": [], "usage": usage}
+        return event(msgspec.json.encode({**self._head, "choices": [], "usage": usage}))
 
     async def _hear(self, chunk: dict[str, Any]) -> None:
+        if "error" in chunk or chunk.get("object") == "error":
+            self._failure = chunk
+            return
         if isinstance(chunk.get("usage"), dict):
             self._usage = chunk["usage"]
         if not self._name:
@@ -127,7 +144,7 @@ class StreamRound:
         rest = {key: value for key, value in chunk.items() if key not in ("choices", "usage")}
         self._head = {**rest, **self._name}
         for choice in chunk.get("choices") or ():
-            delta = choice.get("delta") or {}
+            delta = dict(choice.get("delta") or {})
             for call in delta.pop("tool_calls", None) or ():
                 self._collect(call)
             if not self._is_first:
@@ -136,13 +153,13 @@ class StreamRound:
                 self._text.append(delta["content"])
             if choice.get("finish_reason"):
                 self._finish = {**choice, "delta": {}}
-                choice["finish_reason"] = None
-            if any(value not in (None, "") for value in delta.values()):
-                await self._tell(
-                    event(
-                        msgspec.json.encode({**self._head, "choices": [{**choice, "delta": delta}]})
-                    )
-                )
+                self._finish.pop("logprobs", None)
+            says = any(value not in (None, "") for value in delta.values())
+            if says or choice.get("logprobs"):
+                await self._tell(self._event({**choice, "delta": delta, "finish_reason": None}))
+
+    def _event(self, choice: dict[str, Any]) -> bytes:
+        return event(msgspec.json.encode({**self._head, "choices": [choice]}))
 
     def _collect(self, call: dict[str, Any]) -> None:
         known = self._calls.setdefault(
@@ -155,5 +172,17 @@ class StreamRound:
         known["function"]["arguments"] += function.get("arguments") or ""
 
 
-def _is_call(call: object) -> bool:
-    return isinstance(call, dict) and isinstance(call.get("function"), dict)
+def _call(call: Any) -> dict[str, Any]:
+    """A call whose parts are there. Raises KeyError or TypeError."""
+    function = call["function"]
+    arguments = function.get("arguments")
+    return {
+        "id": str(call.get("id") or ""),
+        "type": "function",
+        "function": {"name": str(function["name"]), "arguments": arguments or ""},
+    }
+
+
+def _ended(reason: Any) -> Any:
+    """Why an answer ended whose calls are not shown."""
+    return "stop" if reason == "tool_calls" else reason

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
 
-from headrace.config.fleet.tools import ToolsConfig
+from headrace.config.fleet.tools import HttpTool, McpServer, ToolsConfig
 from headrace.core.clock import Clock
+from headrace.core.errors import ConfigError
 from headrace.fleet.gateway.tools.http_source import HttpSource
 from headrace.fleet.gateway.tools.mcp_source import McpSource
 from headrace.fleet.gateway.tools.values import Result, Source, Tool
@@ -23,25 +25,73 @@ ASKING = (MCP, GATEWAY)
 log = logging.getLogger("headrace.fleet.tools")
 
 
+#: Where tools come from, as configured.
+Spec = McpServer | HttpTool
+
+
+def open_source(spec: Spec) -> Source:
+    """Connect to it. Raises ConfigError."""
+    return McpSource(spec) if isinstance(spec, McpServer) else HttpSource(spec)
+
+
+class _Opened:
+    """A source that is let go of when nothing runs in it any more."""
+
+    def __init__(self, spec: Spec, source: Source) -> None:
+        self.spec = spec
+        self.source = source
+        self.num_calls = 0
+
+
 class Toolbox:
     """One gateway's. Sources are opened when it starts."""
 
-    def __init__(self, config: ToolsConfig, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: ToolsConfig,
+        metrics: Metrics,
+        clock: Clock,
+        open_source: Callable[[Spec], Source] = open_source,
+    ) -> None:
         self.config = config
         self._metrics = metrics
         self._clock = clock
-        self._sources: dict[str, Source] = {}
+        self._open = open_source
+        self._opened: dict[str, _Opened] = {}
+        #: Of an earlier configuration, with calls that still run.
+        self._leaving: set[_Opened] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @staticmethod
+    def check(config: ToolsConfig) -> None:
+        """Raises ConfigError for what `apply` could not do."""
+        if config.servers and find_spec("mcp") is None:
+            raise ConfigError("Tool servers need the extra headrace[mcp].")
 
     def start(self) -> None:
         """Connect to every server; call it on the event loop. Raises ConfigError."""
-        for server in self.config.servers:
-            self._sources[server.name] = McpSource(server)
-        for tool in self.config.http:
-            self._sources[tool.name] = HttpSource(tool)
+        self.apply(self.config)
+
+    def apply(self, config: ToolsConfig) -> None:
+        """From now on. What has not changed stays connected; calls that run in what is gone end first."""
+        self.check(config)
+        before, self._opened = self._opened, {}
+        for spec in _specs(config):  # the order in which models see tools
+            known = before.get(spec.name)
+            is_same = known is not None and known.spec == spec
+            self._opened[spec.name] = (
+                before.pop(spec.name) if is_same else _Opened(spec, self._open(spec))
+            )
+        for opened in before.values():
+            self._leaving.add(opened)
+            self._close_idle(opened)
+        self.config = config
 
     async def close(self) -> None:
         """Let go of all."""
-        await asyncio.gather(*(source.close() for source in self._sources.values()))
+        sources = [opened.source for opened in (*self._opened.values(), *self._leaving)]
+        self._opened, self._leaving = {}, set()
+        await asyncio.gather(*(source.close() for source in sources), *self._closing)
 
     def may_have(self, tools: object) -> bool:
         """A request with this field may have something to call; most have not, and that is cheap to say."""
@@ -52,22 +102,21 @@ class Toolbox:
 
     def knows(self, source: str) -> bool:
         """There is a server or endpoint of this name."""
-        return source in self._sources
+        return any(spec.name == source for spec in _specs(self.config))
 
     async def all(self, tenant: str) -> tuple[Tool, ...]:
         """Tools that a tenant may use now."""
-        found = await asyncio.gather(*(source.tools() for source in self._sources.values()))
+        found = await asyncio.gather(*(each.source.tools() for each in self._opened.values()))
         return tuple(tool for tools in found for tool in tools if self._may_use(tenant, tool))
 
-    def offered(self, model: str, tools: Iterable[Tool]) -> list[Tool]:
-        """Those that requests for a model get unasked."""
-        patterns = [
+    def offers(self, model: str) -> list[str]:
+        """Patterns of the tools that requests for a model get unasked."""
+        return [
             pattern
             for offer in self.config.offers
-            if any(fnmatchcase(model, name) for name in offer.models)
+            if matches(model, offer.models)
             for pattern in offer.tools
         ]
-        return [tool for tool in tools if any(fnmatchcase(tool.name, p) for p in patterns)]
 
     async def call_all(self, calls: Sequence[tuple[Tool, str]], request_id: str) -> list[Result]:
         """Call tools with their arguments as JSON text, a few at once; a result for each, in order."""
@@ -83,11 +132,11 @@ class Toolbox:
         started = self._clock.monotonic()
         try:
             arguments: Any = msgspec.json.decode(text or "{}")
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             return Result(f"The arguments are not JSON: {error}", True)
         if not isinstance(arguments, dict):
             return Result("The arguments must be a JSON object.", True)
-        result = await self._sources[tool.source].call(tool, arguments)
+        result = await self._called(tool, arguments)
         seconds = self._clock.monotonic() - started
         outcome = "error" if result.is_error else "ok"
         self._metrics.add(catalogue.TOOL_CALLS, (tool.source, outcome))
@@ -96,10 +145,34 @@ class Toolbox:
         log.info("Tool call of %s", request_id, extra={"fields": fields})
         return result
 
+    async def _called(self, tool: Tool, arguments: dict[str, Any]) -> Result:
+        opened = self._opened.get(tool.source)
+        if opened is None:
+            return Result("This tool is not there any more.", True)
+        opened.num_calls += 1
+        try:
+            return await opened.source.call(tool, arguments)
+        finally:
+            opened.num_calls -= 1
+            self._close_idle(opened)
+
+    def _close_idle(self, opened: _Opened) -> None:
+        if opened in self._leaving and not opened.num_calls:
+            self._leaving.remove(opened)
+            task = asyncio.ensure_future(opened.source.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
     def _may_use(self, tenant: str, tool: Tool) -> bool:
-        grants = [
-            grant
-            for grant in self.config.grants
-            if any(fnmatchcase(tool.name, pattern) for pattern in grant.tools)
-        ]
+        grants = [grant for grant in self.config.grants if matches(tool.name, grant.tools)]
         return not grants or any(tenant in grant.tenants for grant in grants)
+
+
+def _specs(config: ToolsConfig) -> Iterator[Spec]:
+    yield from config.servers
+    yield from config.http
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """One of the patterns, with * for any text, fits."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,6 +1,6 @@
 """A tool as a model sees it, and what a call of it gave."""
 
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -36,6 +36,10 @@ class Result(Struct, frozen=True):
 
     text: str
     is_error: bool = False
+
+
+#: What a model is told when it has had all calls that one request may have.
+NO_MORE: Final = Result("No more tools may be called for this request.", True)
 
 
 class Source(Protocol):

@@ -1,0 +1,167 @@
+"""Who may use which tools, which of them a request has, and what a new configuration changes."""
+
+import asyncio
+
+import pytest
+from tests.support.in_process_gateway import until
+from tests.support.scripted_tools import Sources, http_tool, toolbox_of
+
+from headrace.config.fleet.tools import Grant, McpServer, Offer, ToolsConfig
+from headrace.core.errors import BadRequestError, ConfigError
+from headrace.fleet.gateway.tools.plan import read_plan
+
+TWO = {"calc": ("add", "sub"), "web": ("web",)}
+MCP = {"type": "mcp", "server_label": "calc"}
+MINE = {"type": "function", "function": {"name": "mine"}}
+
+
+async def own(toolbox, tools, *, model="m", tenant="t", **fields):
+    """Names of the gateway's tools in a request, or None without a plan."""
+    plan = await read_plan(toolbox, {"tools": tools, **fields}, model, tenant)
+    return None if plan is None else set(plan.own)
+
+
+async def test_a_request_has_the_tools_of_the_servers_that_it_names():
+    toolbox = toolbox_of(Sources(TWO))
+    assert await own(toolbox, [MCP]) == {"calc__add", "calc__sub"}
+    assert await own(toolbox, [{"type": "gateway", "name": "web"}, MINE]) == {"web"}
+    assert await own(toolbox, [{**MCP, "allowed_tools": ["a*"]}]) == {"calc__add"}
+    assert await own(toolbox, [{**MCP, "allowed_tools": {"tool_names": ["sub"]}}]) == {"calc__sub"}
+    assert await own(toolbox, [MINE]) is None
+    assert await own(toolbox, None) is None
+
+
+async def test_tools_of_the_client_stay_its_own_and_win_where_names_are_the_same():
+    toolbox = toolbox_of(Sources(TWO))
+    same = {"type": "function", "function": {"name": "calc__add"}}
+    plan = await read_plan(toolbox, {"tools": [MCP, MINE, same]}, "m", "t")
+    assert set(plan.own) == {"calc__sub"}
+    assert plan.others == (MINE, same)
+    assert [f["function"]["name"] for f in plan.functions()] == ["calc__sub", "mine", "calc__add"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {**MCP, "server_url": "http://evil.test/"},
+        {**MCP, "connector_id": "connector_gmail"},
+        {"type": "mcp", "server_label": "unknown"},
+        {"type": "mcp"},
+        {"type": "mcp", "server_label": ["calc"]},
+        {"type": "gateway", "name": "unknown"},
+    ],
+)
+async def test_servers_that_are_not_configured_are_refused(entry):
+    with pytest.raises(BadRequestError) as caught:
+        await own(toolbox_of(Sources(TWO)), [entry])
+    assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize("fields", [{"n": 2}, {"background": True}])
+async def test_what_has_no_rounds_is_refused_with_tools_that_were_asked_for(fields):
+    toolbox = toolbox_of(Sources(TWO), offers=(Offer(models=("*",), tools=("*",)),))
+    with pytest.raises(BadRequestError) as caught:
+        await own(toolbox, [MCP], **fields)
+    assert caught.value.param == next(iter(fields))
+    assert await own(toolbox, [MINE], **fields) is None
+
+
+@pytest.mark.parametrize("tools", ["text", [3], {"type": "mcp"}])
+async def test_what_is_no_list_of_tools_is_left_to_the_replica(tools):
+    toolbox = toolbox_of(Sources(TWO), offers=(Offer(models=("*",), tools=("*",)),))
+    assert await own(toolbox, tools) is None
+
+
+async def test_offers_give_tools_to_requests_that_ask_for_none():
+    offer = Offer(models=("big-*",), tools=("calc__a*", "web"))
+    toolbox = toolbox_of(Sources(TWO), offers=(offer,))
+    assert await own(toolbox, None, model="big-1") == {"calc__add", "web"}
+    assert await own(toolbox, None, model="small") is None
+    assert toolbox.may_have(None)
+    assert not toolbox_of(Sources(TWO)).may_have([MINE])
+
+
+async def test_grants_name_who_may_use_a_tool():
+    grants = (Grant(tools=("calc__*",), tenants=("a",)), Grant(tools=("*__sub",), tenants=("b",)))
+    offers = (Offer(models=("*",), tools=("*",)),)
+    toolbox = toolbox_of(Sources(TWO), grants=grants, offers=offers)
+    assert await own(toolbox, None, tenant="a") == {"calc__add", "calc__sub", "web"}
+    assert await own(toolbox, None, tenant="b") == {"calc__sub", "web"}
+    assert await own(toolbox, None, tenant="c") == {"web"}
+    assert await own(toolbox, [MCP], tenant="b") == {"calc__sub", "web"}
+
+
+async def test_a_new_configuration_keeps_what_is_the_same_and_closes_what_is_gone():
+    sources = Sources(TWO)
+    toolbox = toolbox_of(sources)
+    calc, web = sources.opened
+    toolbox.apply(
+        ToolsConfig(http=(http_tool("calc"), http_tool("web", timeout=1.0), http_tool("new")))
+    )
+    await asyncio.sleep(0)
+    assert [source.is_closed for source in (calc, web)] == [False, True]
+    assert len(sources.opened) == 4
+    assert await own(toolbox, [{"type": "gateway", "name": "new"}]) == {"new"}
+    toolbox.apply(ToolsConfig())
+    with pytest.raises(BadRequestError):
+        await own(toolbox, [MCP])
+    await toolbox.close()
+    assert all(source.is_closed for source in sources.opened)
+
+
+async def test_calls_that_run_in_what_is_gone_end_first():
+    sources = Sources(TWO)
+    toolbox = toolbox_of(sources)
+    calc = sources.opened[0]
+    add = (await calc.tools())[0]
+    calc.gate.clear()
+    running = asyncio.ensure_future(toolbox.call_all([(add, "{}")], "req"))
+    await until(lambda: calc.num_running == 1, "the call runs")
+    toolbox.apply(ToolsConfig())
+    await asyncio.sleep(0)
+    assert not calc.is_closed
+    calc.gate.set()
+    assert (await running)[0].text == "add: {}"
+    await asyncio.sleep(0)
+    assert calc.is_closed
+    late = await toolbox.call_all([(add, "{}")], "req")
+    assert late[0].is_error
+    assert "not there any more" in late[0].text
+
+
+async def test_servers_need_the_package_before_anything_changes(monkeypatch):
+    sources = Sources(TWO)
+    toolbox = toolbox_of(sources)
+    monkeypatch.setattr("headrace.fleet.gateway.tools.toolbox.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"headrace\[mcp\]"):
+        toolbox.apply(ToolsConfig(servers=(McpServer(name="x", command=("true",)),)))
+    assert not any(source.is_closed for source in sources.opened)
+    assert await own(toolbox, [MCP])
+
+
+async def test_whoever_leaves_cancels_what_runs_for_it():
+    sources = Sources(TWO)
+    toolbox = toolbox_of(sources)
+    calc = sources.opened[0]
+    calc.gate.clear()
+    add = (await calc.tools())[0]
+    running = asyncio.ensure_future(toolbox.call_all([(add, "{}"), (add, "{}")], "req"))
+    await until(lambda: calc.num_running == 2, "both calls run")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert calc.num_running == 0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"url": "http://x.test", "command": ("x",)}, {"url": "ftp://x.test"}, {"url": "http://"},
+     {"url": "http://x.test:port"}, {"url": "http://x.test/a b"}],
+)  # fmt: skip
+def test_a_server_has_one_good_address(fields):
+    with pytest.raises(ConfigError):
+        McpServer(name="x", **fields)
+
+
+def test_two_of_one_name_are_refused():
+    with pytest.raises(ConfigError, match="same name"):
+        ToolsConfig(http=(http_tool("x"),), servers=(McpServer(name="x", command=("y",)),))
