@@ -23,6 +23,8 @@ def main(argv: Sequence[str]) -> int:
     # Only this command needs the extra.
     from headrace.fleet.gateway.pipelines.vectors import VectorFile
 
+    if arguments["chars"] < 1:
+        raise ConfigError("--chars must be at least 1.")
     store = VectorFile(Path(arguments["store"]).expanduser(), is_new=True)
     texts = _paragraphs(
         [Path(name).expanduser() for name in arguments["files"]], arguments["chars"]

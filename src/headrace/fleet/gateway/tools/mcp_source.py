@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import re
+from collections.abc import AsyncIterator
 from fnmatch import fnmatchcase
 from importlib import import_module
 from importlib.util import find_spec
@@ -107,9 +108,10 @@ class McpSource:
 
         self._lost = False
         wait = self._server.timeout
-        async with Client(
-            self._target(), read_timeout_seconds=wait, message_handler=hear
-        ) as client:
+        async with (
+            self._target() as target,
+            Client(target, read_timeout_seconds=wait, message_handler=hear) as client,
+        ):
             while not self._lost:
                 self._news.clear()
                 listed = await client.list_tools(cache_mode="bypass")
@@ -125,7 +127,9 @@ class McpSource:
             log.info("Tool server %s: %d tools", self._server.name, len(tools))
         self._tools = tools
 
-    def _target(self) -> Any:
+    @contextlib.asynccontextmanager
+    async def _target(self) -> AsyncIterator[Any]:
+        """What the package connects to."""
         server = self._server
         if server.url is None:
             from mcp.client.stdio import StdioServerParameters
@@ -133,15 +137,15 @@ class McpSource:
             program, *arguments = server.command
             # The package adds what is safe and needed of our own environment, and nothing else.
             own = {name: str(value) for name, value in server.env.items()}
-            return StdioServerParameters(command=program, args=arguments, env=own)
-        if not server.headers:
-            return server.url
+            yield StdioServerParameters(command=program, args=arguments, env=own)
+            return
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
         headers = {name: str(value) for name, value in server.headers.items()}
-        client = httpx2.AsyncClient(headers=headers, timeout=server.timeout)
-        return streamable_http_client(server.url, http_client=client)
+        times = httpx2.Timeout(server.timeout, read=None)  # its streams may be silent for long
+        async with httpx2.AsyncClient(headers=headers, timeout=times) as client:
+            yield streamable_http_client(server.url, http_client=client)
 
     def _read(self, listed: Any) -> tuple[Tool, ...]:
         found = []
