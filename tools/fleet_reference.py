@@ -70,9 +70,10 @@ def _setting(field: msgspec.structs.FieldInfo, text: str) -> list[str]:
         shown = " Required."
     choices = ", ".join(f"`{member.value}`" for member in _members(field.type))
     named = f" One of {choices}." if choices else ""
-    return [
-        f"- **{field.name}**: {text or 'See its table.'}{named if len(choices) < 400 else ''}{shown}"
-    ]
+    if not text and next(_structs(field.type), None) is not None:
+        text = "See its table."
+    said = f"{text}{named if len(choices) < 400 else ''}{shown}".strip()
+    return [f"- **{field.name}**: {said}" if said else f"- **{field.name}**"]
 
 
 def _members(kind: Any) -> list[Enum]:

@@ -27,7 +27,14 @@ COMPLETIONS = "/v1/completions"
 class ClientCall:
     """One client's request; it may leave at any time."""
 
-    def __init__(self, gateway: Gateway, path: str, body: bytes, headers: dict[str, str]) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        path: str,
+        body: bytes,
+        headers: dict[str, str],
+        method: str = "POST",
+    ) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
@@ -39,7 +46,7 @@ class ClientCall:
         self._news = asyncio.Event()
         scope = {
             "type": "http",
-            "method": "POST",
+            "method": method,
             "path": path,
             "query_string": b"",
             "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
@@ -156,6 +163,7 @@ class InProcessGateway:
         *,
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
+        method: str = "POST",
         **fields: Any,
     ) -> ClientCall:
         """Begin a request."""
@@ -163,7 +171,7 @@ class InProcessGateway:
         if path == COMPLETIONS:
             given = {"prompt": "a question"}
         raw = msgspec.json.encode({**given, **fields}) if body is None else body
-        return ClientCall(self.gateway, path, raw, headers or {})
+        return ClientCall(self.gateway, path, raw, headers or {}, method)
 
     async def ask(self, path: str = CHAT, **fields: Any) -> ClientCall:
         """A request and its whole answer."""

@@ -1,6 +1,7 @@
 """Bytes → request struct, or a sentence that names the field."""
 
 import re
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,10 +26,13 @@ _TYPES = re.compile(r"^Expected (?P<wanted>`[^,]*`), got (?P<got>`\w+`)$")
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]+)`$")
 
 
-def decode(body: bytes, kind: type[T]) -> T:
-    """Decode a JSON body. Raises BadRequestError with `param` where the fault has a place."""
+def decode(body: bytes, kind: type[T], *, construct: Callable[[type, Any], Any] | None = None) -> T:
+    """Decode a JSON body; `construct` makes what msgspec does not know, or raises ValueError.
+
+    Raises BadRequestError with `param` where the fault has a place.
+    """
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body, type=kind, dec_hook=construct)
     except msgspec.ValidationError as error:
         raise _explain(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

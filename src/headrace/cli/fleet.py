@@ -23,6 +23,7 @@ ACTIONS = {
     "remove": "Drain a replica and forget it.",
     "reload": "Have the gateway read its configuration again.",
 }
+_SWITCHES = ("-h", "--help", "--json")
 _COLUMNS = (
     "id",
     "standing",
@@ -37,8 +38,9 @@ _COLUMNS = (
 
 def main(argv: Sequence[str]) -> int:
     """One action. 1 if the gateway refuses it."""
-    if argv and argv[0] in PARTS:
-        return PARTS[argv[0]](argv[1:])
+    at = _first_word(argv)
+    if at is not None and argv[at] in PARTS:
+        return PARTS[argv[at]]([*argv[:at], *argv[at + 1 :]])
     arguments = make_parser().parse(argv)
     action, target = arguments["action"], arguments.get("target")
     if (target is None) != (action in ("status", "reload")):
@@ -53,6 +55,15 @@ def main(argv: Sequence[str]) -> int:
         return 0
     print(_change(client, action, target, arguments)["message"])
     return 0
+
+
+def _first_word(argv: Sequence[str]) -> int | None:
+    """Where the action stands: options may come before it."""
+    at = 0
+    while at < len(argv) and argv[at].startswith("-"):
+        has_value = argv[at] not in _SWITCHES and "=" not in argv[at]
+        at += 2 if has_value else 1
+    return at if at < len(argv) else None
 
 
 def make_parser() -> Parser:
@@ -72,8 +83,10 @@ def make_parser() -> Parser:
         ("--id", "for add: its name"),
         ("--dialect", "for add: headrace (default), vllm, sglang, llamacpp, …"),
         ("--version", "for add: a word for what is deployed"),
+        ("--peer-token", "for add: its --trusted-peer-token"),
+        ("--api-key", "for add: the key that it is sent"),
     ):
-        parser.add_argument(name, metavar=name[2:].upper(), help=text)
+        parser.add_argument(name, metavar=name.rpartition("-")[2].upper(), help=text)
     return parser
 
 
@@ -84,7 +97,7 @@ def _change(
         return client.call("POST", "/reload")
     assert target is not None
     if action == "add":
-        names = ("id", "dialect", "version")
+        names = ("id", "dialect", "version", "peer_token", "api_key")
         chosen = {name: arguments[name] for name in names if arguments.get(name)}
         return client.call("POST", "/replicas", {"url": target, **chosen})
     path = f"/replicas/{quote(target, safe='')}"

@@ -17,10 +17,12 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse(argv)
     file = Path(arguments["file"]).expanduser()
     config = read_fleet(file)
-    if arguments.get("check"):
-        print(f"{file} is good: {len(config.replicas)} replicas.")
-        return 0
-    # Imported now, so that help and a bad file do not wait for it.
-    from headrace.fleet.gateway.run import run_gateway
+    # Imported now, so that help and a file that cannot be read do not wait for it.
+    from headrace.fleet.gateway.run import check_parts, run_gateway
 
+    if arguments.get("check"):
+        check_parts(config)
+        num = len(config.replicas)
+        print(f"{file} is good: {num} replica{'' if num == 1 else 's'}.")
+        return 0
     return run_gateway(file, config)

@@ -11,8 +11,8 @@ BACKLOG = 2048
 _LISTEN = "0A"
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A bound socket, not yet listening. Raises ConfigError with a sentence that helps."""
+def bind(host: str, port: int, *, setting: str = "--port") -> socket.socket:
+    """A bound socket, not yet listening. Raises ConfigError with a sentence that helps; it names `setting`."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -25,7 +25,7 @@ def bind(host: str, port: int) -> socket.socket:
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise ConfigError(_why(error, host, port)) from None
+        raise ConfigError(_why(error, host, port, setting)) from None
     sock.setblocking(False)
     return sock
 
@@ -47,13 +47,15 @@ def is_local(host: str) -> bool:
         return False
 
 
-def _why(error: OSError, host: str, port: int) -> str:
+def _why(error: OSError, host: str, port: int, setting: str) -> str:
     if error.errno == errno.EADDRINUSE:
         holder = holder_of(port)
         by = f" by {holder}" if holder else ""
-        return f"Port {port} on {host} is in use{by}; choose another one with --port."
+        return f"Port {port} on {host} is in use{by}; choose another one with {setting}."
     if error.errno == errno.EACCES:
-        return f"Port {port} may not be used without privileges; choose one above 1023 with --port."
+        return (
+            f"Port {port} may not be used without privileges; choose one above 1023 with {setting}."
+        )
     if error.errno == errno.EADDRNOTAVAIL:
         return f"'{host}' is not an address of this machine."
     return f"Listening on {host}:{port} failed: {error}."

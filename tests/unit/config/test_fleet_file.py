@@ -51,6 +51,16 @@ replicas:
 BAD = {
     "unknown field": ("gateway: {prot: 1}", "prot"),
     "unknown table": ("gate: {}", "gate"),
+    "near a setting": ("gateway: {prot: 1}", "the nearest is 'port'."),
+    "near a table": ("gatway: {}", "'gatway' in"),
+    "words that are known": ("routing: {policy: best}", "none of sticky, "),
+    "unset variable in a list": (
+        "accounts: {keys: [{name: a, key: b}, {name: c, key: '${NO_SUCH_VARIABLE_HERE}'}]}",
+        "'accounts.keys[1].key'",
+    ),
+    "priority of a tenant": ("accounts: {tenants: [{name: a, priority: nope}]}", "'nope'"),
+    "priority of a key": ("accounts: {keys: [{name: a, key: b, priority: nope}]}", "'nope'"),
+    "where YAML ends": ("replicas: [", "(line 1, column 12)"),
     "wrong type": ("gateway: {port: many}", "gateway.port"),
     "out of bounds": ("gateway: {port: 70000}", "gateway.port"),
     "negative": ("gateway: {timeouts: {connect: -1s}}", "connect"),
@@ -81,6 +91,7 @@ def test_one_sentence_says_where_the_fault_is(text, word, tmp_path):
     assert "fleet.yaml" in message
     assert message.endswith(".")
     assert "Traceback" not in message
+    assert "\n" not in message
 
 
 def test_a_file_that_is_not_there(tmp_path):

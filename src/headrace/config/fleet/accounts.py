@@ -1,6 +1,7 @@
 """Accounts: who may call, how much, and where that is kept."""
 
 import re
+from collections.abc import Set
 from enum import StrEnum
 from typing import Annotated
 
@@ -148,6 +149,16 @@ class AccountsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ConfigError(
                 "Budgets need accounts.directory, or accounts.redis: what is spent must outlive the gateway."
             )
+
+    def check_priorities(self, classes: Set[str]) -> None:
+        """Raises ConfigError for a key or tenant of a class that is not in `classes`."""
+        given = [(f"key '{key.name}'", key.priority) for key in self.keys]
+        given += [(f"tenant '{tenant.name}'", tenant.priority) for tenant in self.tenants]
+        for owner, priority in given:
+            if priority and priority not in classes:
+                raise ConfigError(
+                    f"The {owner} has the priority '{priority}', which is no class of flow.classes."
+                )
 
 
 def _refuse_repeats(where: str, names: list[str]) -> None:

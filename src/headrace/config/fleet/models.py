@@ -138,8 +138,9 @@ class ModelRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ClassifierConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much each feature of a prompt says about its complexity. Each feature is between 0 and 1; the sum of feature
-    times weight, cut to 0..1, is the complexity.
+    """How much each feature of a prompt says about its complexity. Each is between 0 and 1.
+
+    The sum of feature times weight, cut to 0..1, is the complexity.
     """
 
     length: float = 0.20

@@ -4,6 +4,7 @@ Texts may hold `${NAME}`, or `${NAME:-default}`: variables of the environment, s
 Sizes and durations may carry units, as everywhere: 16MiB, 50ms.
 """
 
+import difflib
 import re
 from collections.abc import Mapping
 from enum import Enum
@@ -54,14 +55,19 @@ def _parse(file: Path) -> Any:
         raise ConfigError(f"The file {file} has more than {MAX_FILE_BYTES} bytes.")
     try:
         return yaml.safe_load(content)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise ConfigError(f"The file {file} is not YAML: {error.problem}{where}.") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"The file {file} is not YAML: {error}.") from None
+        what = " ".join(str(error).split())
+        raise ConfigError(f"The file {file} is not YAML: {what}.") from None
 
 
 def _convert(tree: Any, kind: type[T], file: Path) -> T:
     try:
         return msgspec.convert(
-            _prepared(tree if tree is not None else {}, kind), kind, dec_hook=_construct
+            _prepared(tree if tree is not None else {}, kind), kind, dec_hook=construct
         )
     except msgspec.ValidationError as error:
         match = _PLACE.match(str(error))
@@ -69,7 +75,8 @@ def _convert(tree: Any, kind: type[T], file: Path) -> T:
         where = f"'{path}' in {file}" if path else f"{file}"
         raise ConfigError(f"{where}: {what.replace('`', '')}.") from None
     except _ValueError as error:
-        raise ConfigError(f"'{'.'.join(error.path)}' in {file}: {error.what}") from None
+        where = "".join(error.path).lstrip(".")
+        raise ConfigError(f"'{where}' in {file}: {error.what}") from None
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
 
@@ -96,10 +103,13 @@ def _prepared(value: Any, kind: Any, unit: str | None = None) -> Any:
         inner = [k for k in get_args(kind) if k is not type(None)]
         return _prepared(value, inner[0], unit) if len(inner) == 1 else _filled(value)
     if isinstance(value, str):
-        return _with_unit(_filled(value), unit)
+        filled = _filled(value)
+        if isinstance(kind, type) and issubclass(kind, Enum):
+            _check_member(filled, kind)
+        return _with_unit(filled, unit)
     if isinstance(value, list):
         item = next(iter(get_args(kind)), Any)
-        return [_prepared(entry, item) for entry in value]
+        return [_entry(f"[{index}]", entry, item) for index, entry in enumerate(value)]
     if isinstance(value, dict):
         return _prepared_table(value, kind)
     return value
@@ -108,16 +118,29 @@ def _prepared(value: Any, kind: Any, unit: str | None = None) -> Any:
 def _prepared_table(value: dict[Any, Any], kind: Any) -> dict[Any, Any]:
     if isinstance(kind, type) and issubclass(kind, Struct):
         types = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-        return {key: _entry(key, entry, types.get(key, Any)) for key, entry in value.items()}
+        if kind.__struct_config__.forbid_unknown_fields:
+            _check_known(value, list(types))
+        return {key: _entry(f".{key}", entry, types.get(key, Any)) for key, entry in value.items()}
     item = get_args(kind)[-1] if get_args(kind) else Any
-    return {key: _entry(key, entry, item) for key, entry in value.items()}
+    return {key: _entry(f".{key}", entry, item) for key, entry in value.items()}
 
 
-def _entry(key: Any, value: Any, kind: Any) -> Any:
+def _check_known(table: dict[Any, Any], names: list[str]) -> None:
+    for key in table:
+        if key not in names:
+            near = difflib.get_close_matches(str(key), names, n=1)
+            hint = f"the nearest is '{near[0]}'." if near else f"there are {', '.join(names)}."
+            error = _ValueError(f"is no setting; {hint}")
+            error.path.append(f".{key}")
+            raise error
+
+
+def _entry(step: str, value: Any, kind: Any) -> Any:
+    """`step` is how the entry is written behind the way to its table: .key or [index]."""
     try:
         return _prepared(value, kind)
     except _ValueError as error:
-        error.path.insert(0, str(key))
+        error.path.insert(0, step)
         raise
 
 
@@ -136,6 +159,12 @@ def _variable(match: re.Match[str]) -> str:
     raise _ValueError(f"the variable {match[1]} is not set.")
 
 
+def _check_member(text: str, kind: type[Enum]) -> None:
+    names = [str(member.value) for member in kind]
+    if text not in names:
+        raise _ValueError(f"'{text}' is none of {', '.join(names)}.")
+
+
 def _with_unit(text: str, unit: str | None) -> Any:
     try:
         if unit == "seconds":
@@ -147,8 +176,8 @@ def _with_unit(text: str, unit: str | None) -> Any:
     return text
 
 
-def _construct(wanted: type, value: Any) -> Any:
-    # Types that msgspec does not know are made from text.
+def construct(wanted: type, value: Any) -> Any:
+    """Types that msgspec does not know are made from text. Raises ValueError."""
     if issubclass(wanted, Secret | Enum) and isinstance(value, str):
         return wanted(value)
     raise ValueError("not a text")

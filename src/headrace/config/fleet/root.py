@@ -45,7 +45,8 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     pipelines: PipelinesConfig = PipelinesConfig()
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for keys in the wrong table, and if two replicas have one name."""
+        """Raises ConfigError for keys in the wrong table, two replicas of one name, and unknown priorities."""
         check_names(self.replicas)
         if self.security.api_keys is not None or self.security.api_key_file is not None:
             raise ConfigError("Keys of a gateway's clients stand under accounts.keys.")
+        self.accounts.check_priorities({kind.name for kind in self.flow.classes})

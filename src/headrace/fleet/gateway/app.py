@@ -1,5 +1,6 @@
 """The gateway's ASGI application: what it passes on, and what it answers itself."""
 
+from starlette.exceptions import HTTPException
 from starlette.routing import Match, Router
 
 from headrace import __version__
@@ -31,6 +32,8 @@ def build_app(parts: Parts, admin: list[Endpoint], config: FleetConfig, clock: C
         if scope["path"] in ENDPOINTS and scope["method"] == "POST":
             await service.answer(scope, receive, send)
             return
+        if scope["path"] in ENDPOINTS:
+            raise HTTPException(405, headers={"Allow": "POST"})
         scope["app"] = routed  # makes the router raise for 404 and 405 instead of answering in text
         await router(scope, receive, send)
 
@@ -83,9 +86,9 @@ def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
         ):
             await send_json(send, Health(status="ok"))
         else:
-            await send_json(
-                send, Health(status="unready", reason="no replica is ready"), status=503
-            )
+            draining = parts.service.is_draining
+            reason = "the gateway is shutting down" if draining else "no replica is ready"
+            await send_json(send, Health(status="unready", reason=reason), status=503)
 
     async def exposed(_scope: Scope, _receive: Receive, send: Send) -> None:
         parts.admission.write_gauges()

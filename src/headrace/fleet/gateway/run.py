@@ -18,6 +18,7 @@ from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import ConfigError
 from headrace.fleet.backends.registry import backend_for
 from headrace.fleet.discovery import Discovery, FileDiscovery, Sources, StaticDiscovery
+from headrace.fleet.gateway.accounts.directory import Directory
 from headrace.fleet.gateway.admin.accounts import AccountsAdmin
 from headrace.fleet.gateway.admin.routes import Admin
 from headrace.fleet.gateway.app import build_app
@@ -41,7 +42,7 @@ log = logging.getLogger("headrace.fleet")
 def run_gateway(file: Path, config: FleetConfig, *, clock: Clock | None = None) -> int:
     """Serve until a signal; the exit code. Raises ConfigError for what the operator can mend."""
     set_up_logging(config.gateway.log_level, config.gateway.log_format, process="gateway")
-    sock = bind(config.gateway.host, config.gateway.port)
+    sock = bind(config.gateway.host, config.gateway.port, setting="gateway.port")
     allow_open_files(2 * config.gateway.max_connections + SPARE_FILES)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         gateway = Gateway(file, config, clock or SystemClock())
@@ -52,12 +53,20 @@ def run_gateway(file: Path, config: FleetConfig, *, clock: Clock | None = None) 
         return runner.run(gateway.run(sock))
 
 
+def check_parts(config: FleetConfig) -> None:
+    """Raises ConfigError for replicas and keys that are well formed and yet cannot be used."""
+    for spec in config.replicas:
+        backend_for(spec)
+    Directory(config.accounts, config.flow, SystemClock())
+
+
 class Gateway:
     """One gateway process."""
 
     def __init__(self, file: Path, config: FleetConfig, clock: Clock) -> None:
         self._file = file
         self._config = config
+        self._address = (config.gateway.host, config.gateway.port)
         self.parts = parts = build(config, clock)
         gateway = config.gateway
         admin: list[Endpoint] = []
@@ -151,16 +160,12 @@ class Gateway:
     def reload(self) -> None:
         """Read the file again; no stream notices. Raises ConfigError for a bad one, and all stays as it is."""
         config = read_fleet(self._file)
-        for spec in config.replicas:
-            backend_for(spec)  # may refuse it
+        check_parts(config)
         self.parts.service.apply(config)
         self.parts.registry.apply(config.health, config.gateway.timeouts)
         self.parts.knowledge.apply(config.routing)
         self._sources.replace(_sources(config))
-        if (config.gateway.host, config.gateway.port) != (
-            self._config.gateway.host,
-            self._config.gateway.port,
-        ):
+        if (config.gateway.host, config.gateway.port) != self._address:
             log.warning("Another address takes effect at the next start")
         self._config = config
         log.info("The configuration was read again")

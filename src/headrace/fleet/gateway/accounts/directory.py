@@ -56,13 +56,7 @@ class Directory:
         """Another fleet file. Raises ConfigError; then everything stays as it was."""
         classes = {kind.name for kind in flow.classes}
         tenants = {tenant.name: tenant for tenant in accounts.tenants}
-        given = [(f"key '{key.name}'", key.priority) for key in accounts.keys]
-        given += [(f"tenant '{tenant.name}'", tenant.priority) for tenant in accounts.tenants]
-        for owner, priority in given:
-            if priority and priority not in classes:
-                raise ConfigError(
-                    f"The {owner} has the priority '{priority}', which is no class of flow.classes."
-                )
+        accounts.check_priorities(classes)
         configured: dict[str, KeyConfig] = {}
         for key in accounts.keys:
             digest = _digest_of(key)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from headrace.api.decode import decode
+from headrace.config.fleet.read import construct
 from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, ConfigError, NotFoundError
@@ -100,6 +101,6 @@ class Admin:
 
 def _spec(body: bytes) -> ReplicaSpec:
     try:
-        return decode(body, ReplicaSpec)
+        return decode(body, ReplicaSpec, construct=construct)
     except ConfigError as error:
         raise BadRequestError(str(error), param="url") from None

@@ -1,0 +1,69 @@
+"""What the gateway answers by itself, and what it says of a file that is read again."""
+
+import json
+import logging
+
+from tests.support.fake_replica import replicas
+from tests.support.in_process_gateway import CHAT, InProcessGateway, gateway_over
+
+from headrace.config.fleet.gateway import GatewayConfig
+from headrace.config.fleet.read import read_fleet
+from headrace.config.fleet.root import FleetConfig
+from headrace.config.secret import Secret
+
+
+async def test_a_path_that_is_passed_on_names_the_method_that_it_takes():
+    async with replicas(1) as fakes, gateway_over(fakes) as gateway:
+        call = await gateway.call(CHAT, method="GET").end()
+        assert (call.status, call.headers["Allow"]) == (405, "POST")
+        assert call.json["error"]["code"] == "method_not_allowed"
+        assert not fakes[0].seen
+
+
+async def test_readyz_says_why_nothing_more_is_taken():
+    async with replicas(1) as fakes, gateway_over(fakes) as gateway:
+        await gateway.ask(max_tokens=1)
+        assert (await gateway.call("/readyz", method="GET").end()).status == 200
+        await gateway.service.drain()
+        call = await gateway.call("/readyz", method="GET").end()
+        assert call.status == 503
+        assert call.json["reason"] == "the gateway is shutting down"
+
+
+async def test_a_reload_compares_with_the_address_that_is_served(tmp_path, caplog):
+    file = tmp_path / "fleet.yaml"
+    file.write_text("gateway: {port: 8080}")
+    gateway = InProcessGateway(read_fleet(file), file).gateway
+    try:
+        with caplog.at_level(logging.WARNING, "headrace.fleet"):
+            file.write_text("gateway: {port: 8081}")
+            gateway.reload()
+            assert [r.message for r in caplog.records] == [
+                "Another address takes effect at the next start"
+            ]
+            caplog.clear()
+            file.write_text("gateway: {port: 8080}")
+            gateway.reload()
+            assert not caplog.records
+    finally:
+        await gateway.close()
+
+
+async def test_a_replica_is_added_with_its_secrets():
+    config = FleetConfig(gateway=GatewayConfig(admin_keys=Secret("admin")))
+    gateway = InProcessGateway(config)
+    headers = {"authorization": "Bearer admin"}
+    spec = {"url": "http://127.0.0.1:9", "id": "big", "peer_token": "s1", "api_key": "s2"}
+    try:
+        call = await gateway.call(
+            "/admin/replicas", headers=headers, body=json.dumps(spec).encode()
+        ).end()
+        assert call.status == 201, call.json
+        replica = gateway.registry.get("big")
+        assert replica is not None
+        assert (str(replica.spec.peer_token), str(replica.spec.api_key)) == ("s1", "s2")
+        wrong = json.dumps({**spec, "api_key": 5}).encode()
+        call = await gateway.call("/admin/replicas", headers=headers, body=wrong).end()
+        assert (call.status, call.json["error"]["param"]) == (400, "api_key")
+    finally:
+        await gateway.gateway.close()
