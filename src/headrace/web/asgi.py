@@ -56,8 +56,15 @@ def start_message(
     status: int, content_type: str, *headers: Mapping[str, str] | None
 ) -> dict[str, Any]:
     """`http.response.start` with these headers."""
-    lines = [(b"content-type", content_type.encode("latin-1"))]
+    lines = [(b"content-type", _line(content_type))]
     for group in headers:
         if group:
-            lines += [(k.encode("latin-1"), v.encode("latin-1")) for k, v in group.items()]
+            lines += [(k.encode("latin-1"), _line(v)) for k, v in group.items()]
     return {"type": "http.response.start", "status": status, "headers": lines}
+
+
+def _line(value: str) -> bytes:
+    """A header's value: printable ASCII, whoever named what stands in it. A line break would begin another header."""
+    if value.isascii() and value.isprintable():
+        return value.encode()
+    return "".join(char if " " <= char <= "~" else "?" for char in value).encode()
