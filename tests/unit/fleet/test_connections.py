@@ -270,6 +270,18 @@ async def test_a_slow_reader_holds_the_replica_back():
         pool.release(response)
 
 
+async def test_an_answer_that_nobody_reads_keeps_no_connection_that_hears_nothing():
+    """All of it came at once, more than is held, so that reading was stopped; then its client left."""
+    size = 2000
+    whole = OK + b"content-length: %d\r\n\r\n" % size + b"x" * size
+    async with scripted(Script((whole,), (whole,))) as pool:
+        response = await pool.request("GET", "/", {})
+        await until(lambda: response._ended, "all of it is there")
+        assert response.is_paused
+        pool.release(response)
+        pool.release(await pool.request("GET", "/", {}))
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.001, 0.003, 0.01])
 async def test_who_is_cancelled_leaves_no_connection(seconds):
     for _ in range(10):

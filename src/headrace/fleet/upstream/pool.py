@@ -92,7 +92,9 @@ class Pool:
         """Nobody reads the answer any more: its connection is kept if it can be, else closed."""
         connection = response.connection
         self._close_stale()
-        if connection.is_reusable and not self._is_closed and len(self._idle) < self._max_idle:
+        # One whose answer was not read to its end may have stopped reading: it would never hear the next one.
+        can_stay = connection.is_reusable and not response.is_paused
+        if can_stay and not self._is_closed and len(self._idle) < self._max_idle:
             self._idle.append((asyncio.get_running_loop().time(), connection))
         else:
             response.abort()
