@@ -43,6 +43,8 @@ class Prober:
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._wake: dict[Replica, asyncio.Event] = {}
         self._streaks: dict[Replica, Streak] = {}
+        self._in_doubt: set[Replica] = set()
+        """Those that are asked for everything at their next look."""
 
     def sync(self) -> None:
         """Probe exactly the replicas that are registered."""
@@ -51,6 +53,7 @@ class Prober:
             self._tasks.pop(replica).cancel()
             self._wake.pop(replica)
             self._streaks.pop(replica)
+            self._in_doubt.discard(replica)
         for replica in current - self._tasks.keys():
             self._wake[replica] = asyncio.Event()
             self._streaks[replica] = Streak()
@@ -58,10 +61,14 @@ class Prober:
                 self._watch(replica), name=f"probe {replica.id}"
             )
 
-    def look_now(self, replica: Replica) -> None:
-        """A request has just failed there: do not wait for the next look."""
+    def look_now(self, replica: Replica, *, at_all: bool = False) -> None:
+        """A request has just failed there: do not wait for the next look. `at_all`: ask for its models too, even if it
+        told them a moment ago.
+        """
         if (event := self._wake.get(replica)) is not None:
             event.set()
+            if at_all:
+                self._in_doubt.add(replica)
 
     def note_unreachable(self, replica: Replica, reason: str) -> None:
         """A request found nobody there: it gets nothing more until a look, which comes at once, finds somebody."""
@@ -83,8 +90,12 @@ class Prober:
             health = self._registry.health
             event.clear()
             # One that could not be used may have come back as another: it is asked for everything.
-            is_known = replica.ready_since is not None
-            await self._look(replica, health.probe_timeout, number if is_known else 0)
+            is_known = replica.ready_since is not None and replica not in self._in_doubt
+            self._in_doubt.discard(replica)
+            try:
+                await self._look(replica, health.probe_timeout, number if is_known else 0)
+            except Exception:  # whoever hears of changes may fail; looking must not end for it
+                log.exception("What a probe of %s found could not be told", replica.id)
             # Spread out, so that many gateways do not ask at one moment.
             pause = health.probe_period * random.uniform(0.8, 1.2)
             try:

@@ -342,3 +342,37 @@ async def test_tasks_come_and_go_with_replicas():
     await probing.prober.close()
     await asyncio.sleep(0)
     assert not any(t.get_name().startswith("probe") for t in asyncio.all_tasks())
+
+
+async def test_a_replica_in_doubt_is_asked_for_everything():
+    """It has just said that it does not have a model: what it told a moment ago is not true any more."""
+    fleet = Fleet(probe_period=60)
+    fleet.registry.reconcile([spec("a")])
+    (a,) = fleet.registry
+    probing = Probing(fleet)
+    probing.prober.sync()
+    await probing.looks()
+    probing.prober.look_now(a)
+    await probing.looks()
+    assert probing.numbers == [0, 1]
+    probing.prober.look_now(a, at_all=True)
+    await probing.looks()
+    assert probing.numbers == [0, 1, 0]
+    probing.prober.look_now(a)
+    await probing.looks()
+    assert probing.numbers == [0, 1, 0, 3]
+    await probing.prober.close()
+
+
+async def test_probes_go_on_whoever_fails_to_hear_of_them():
+    fleet = Fleet(probe_period=0.002)
+
+    def fail() -> None:
+        raise RuntimeError("a listener")
+
+    fleet.registry.reconcile([spec("a")])
+    fleet.registry.on_change = fail
+    probing = Probing(fleet)
+    probing.prober.sync()
+    await probing.looks(3)
+    await probing.prober.close()

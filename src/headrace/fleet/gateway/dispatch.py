@@ -263,7 +263,7 @@ class Dispatch:
         if failure.kind is FailureKind.CONNECT:
             self._shared.prober.note_unreachable(replica, str(failure))
         elif failure.kind is not FailureKind.OVERLOADED:
-            self._shared.prober.look_now(replica)
+            self._shared.prober.look_now(replica, at_all=failure.kind is FailureKind.REFUSED)
 
     def _go_on_after(self, failure: UpstreamError) -> None:
         """Raises HeadraceError if there is no further try."""
