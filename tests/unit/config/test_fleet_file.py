@@ -72,6 +72,8 @@ BAD = {
     "no list": ("replicas: {a: b}", "replicas"),
     "no table": ("replicas: [a]", "replicas"),
     "two of a name": ("replicas: [{url: 'http://a:1'}, {url: 'http://a:1'}]", "a:1"),
+    "slash in an id": ("replicas: [{url: 'http://a', id: x/y}]", "'x/y'"),
+    "host without ASCII": ("replicas: [{url: 'http://\u732b'}]", "id"),
     "two of an id": ("replicas: [{url: 'http://a', id: x}, {url: 'http://b', id: x}]", "'x'"),
     "unset variable": ("replicas: [{url: '${NO_SUCH_VARIABLE_HERE}'}]", "NO_SUCH_VARIABLE_HERE"),
     "not YAML": ("replicas: [", "YAML"),

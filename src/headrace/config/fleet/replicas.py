@@ -13,6 +13,8 @@ from headrace.core.errors import ConfigError
 from headrace.core.stats import ReplicaRole
 
 _PRINTABLE = re.compile(r"[!-~]*")
+#: It stands in paths of the admin API, and in headers.
+_NAME = re.compile(r"[!-.0-~]{1,200}")
 _HEADER = re.compile(r"([!-~]([ -~]*[!-~])?)?")
 
 
@@ -123,8 +125,10 @@ class ReplicaSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             )
         if not _PRINTABLE.fullmatch(parts.path):
             raise ConfigError(f"The path of '{self.url}' must be ASCII without blanks.")
-        if not _PRINTABLE.fullmatch(self.id):
-            raise ConfigError(f"The replica's id '{self.id}' must be ASCII without blanks.")
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"The replica's id '{self.name[:200]}' must be ASCII without blanks and slashes, of 200 characters at most."
+            )
         for name, key in (("api_key", self.api_key), ("peer_token", self.peer_token)):
             if key is not None and not _HEADER.fullmatch(key):
                 raise ConfigError(f"The {name} of {self.url} cannot stand in a header.")

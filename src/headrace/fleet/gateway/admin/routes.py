@@ -66,7 +66,10 @@ class Admin:
         if body is None:
             return
         spec = _spec(body)
-        self._registry.add(spec)
+        try:
+            self._registry.add(spec)
+        except ConfigError as error:
+            raise BadRequestError(str(error)) from None
         await send_json(send, Done(message=f"Replica {spec.name} was added."), status=201)
 
     async def _drain(self, scope: Scope, _receive: Receive, send: Send) -> None:
