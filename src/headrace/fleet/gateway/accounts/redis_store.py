@@ -30,6 +30,8 @@ except ImportError:
 
 #: Settlements in one round trip, and holds that are renewed in one.
 GROUP: Final = 200
+#: Settlements that wait for Redis at most.
+MAX_PENDING: Final = 100_000
 #: Connections of one gateway; a script takes a fraction of a millisecond.
 MAX_CONNECTIONS: Final = 16
 #: Seconds before settlements are tried again.
@@ -156,15 +158,16 @@ class RedisStore:
 
     async def close(self) -> None:
         """Part of Store."""
+        # First the tasks: two at once would each drop what the other has not sent.
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 while self._pending:
                     await self._settle_group()
         except _FAILURES:
             log.error("%d settlements could not be written; their leases end.", len(self._pending))
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._redis.aclose()
 
     async def _take_now(self, hold: Hold) -> Refusal | None:
@@ -195,6 +198,8 @@ class RedisStore:
             self.settle(hold, NOTHING)
 
     def _later(self, hold_id: str, actual: Actual) -> None:
+        if len(self._pending) >= MAX_PENDING:
+            return  # Redis is away for long: the lease ends, and what was set aside counts as lost
         self._pending.append((hold_id, actual))
         self._has_pending.set()
 
