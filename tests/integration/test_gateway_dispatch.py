@@ -11,6 +11,7 @@ from tests.support.in_process_gateway import CHAT, COMPLETIONS, gateway_over, qu
 
 from headrace.config.fleet.gateway import RetryConfig, TimeoutConfig
 from headrace.config.fleet.health import HealthConfig
+from headrace.core.stats import ReplicaRole
 
 SHORT = TimeoutConfig(connect=1.0, first_token=0.3, between_tokens=0.3, total=20.0)
 
@@ -31,6 +32,9 @@ BEFORE = {
     "404": Fault(status=404),
     "redirect": Fault(status=307),
     "wrong content type": Fault(content_type="text/html"),
+    "half of an answer": Fault(
+        raw=b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 7\r\n\r\n{"id":1'
+    ),
     "hangs before the head": Fault(hang_at=-1),
     "hangs before the body": Fault(hang_at=0),
 }
@@ -255,3 +259,37 @@ async def test_all_replicas_down_then_back():
         for number, call in enumerate(waiting):
             assert (await call.end()).text == text_of(number, 3)
         await gateway.ready(2)
+
+
+async def test_a_replica_that_does_not_take_our_key_is_left_alone():
+    """It answers at once, so that it looks idle; were it not ejected, it would draw every request."""
+    async with replicas(2) as fakes:
+        health = HealthConfig(probe_period=5.0, breaker_failures=3, breaker_open=60.0)
+        config = quick([spec_of(fake) for fake in fakes], health=health)
+        fakes[0].always = Fault(status=401)
+        async with gateway_over(fakes, config) as gateway:
+            for _ in range(20):
+                assert (await gateway.ask(max_tokens=1)).status == 200
+            assert len(fakes[0].seen) == 3
+
+
+async def test_a_replica_for_prefill_alone_gets_no_requests():
+    async with replicas(2) as fakes:
+        specs = [spec_of(fakes[0], role=ReplicaRole.PREFILL), spec_of(fakes[1])]
+        async with gateway_over(fakes, quick(specs)) as gateway:
+            for _ in range(6):
+                assert (await gateway.ask(max_tokens=1)).status == 200
+            assert not fakes[0].seen
+            assert [r.id for r in gateway.registry.serving(fakes[0].model)] == [specs[1].name]
+
+
+async def test_without_any_replica_a_request_waits_for_one():
+    """As in a fleet that was scaled to nothing: nobody can say which models there are."""
+    async with replicas(1) as fakes, gateway_over([], quick([])) as gateway:
+        call = gateway.call(model=fakes[0].model, seed=1, max_tokens=2)
+        await gateway.until(
+            lambda: gateway.gateway.parts.admission.waiting.num_requests == 1, "it waits"
+        )
+        gateway.registry.add(spec_of(fakes[0]))
+        await call.end()
+        assert (call.status, call.text) == (200, text_of(1, 2))

@@ -19,7 +19,7 @@ from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 #: Headers of clients that replicas are sent too.
 _PASSED_ON = ("accept", "traceparent", "tracestate", "anthropic-version", "anthropic-beta")
 #: Errors that say something of the replica, and nothing of the request.
-_ITS_OWN = (401, 403, 404, 405, 407)
+_ITS_OWN = (403, 404, 405, 407)
 _MAX_SEED_DIGITS = 20
 #: Seconds per token that an answer in one piece may take: it shows nothing until it is complete.
 _SLOWEST_TOKEN = 0.25
@@ -120,7 +120,8 @@ class Exchange:
                 f"status {response.status}",
                 retry_after=refusal.retry_after,
             )
-        if refusal.is_retryable:
+        # Our key is wrong there, whatever the client sends: it must not look idle, and so draw all requests.
+        if refusal.is_retryable or refusal.status == 401:
             raise UpstreamError(FailureKind.STATUS, f"status {response.status}")
         if answer.has_begun or refusal.status in _ITS_OWN:
             raise UpstreamError(FailureKind.REFUSED, f"status {response.status}")
@@ -142,6 +143,7 @@ class Exchange:
             headers = {b"content-type": reader.content_type.encode()}
         if not progress.note_whole(body):
             raise UpstreamError(FailureKind.GARBAGE, "an answer that is no JSON")
+        # Claimed last: until here another replica may still answer instead.
         answer.claim(progress, self._route)
         await answer.whole(response.status, headers, body)
 

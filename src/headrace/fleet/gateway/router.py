@@ -20,8 +20,8 @@ from headrace.fleet.replica import Replica
 #: Prompt tokens per second that are reckoned with before any were seen.
 DEFAULT_PREFILL_RATE = 2000.0
 
-#: Lanes that are remembered; beyond, all are forgotten, and each comes back with its next request.
-MAX_LANES = 1000
+#: Lanes that are remembered; beyond, those that no request has come to for longest are forgotten.
+MAX_LANES = 10_000
 
 Choose = Callable[[RoutingConfig, Query, Sequence[Candidate]], Decision]
 
@@ -113,8 +113,10 @@ class Router:
             self.index.note_answered(wanted.prompt, replica.id)
 
     def knows(self, model: str) -> bool:
-        """Any replica, ready or not, serves it; or one has not said yet what it serves."""
-        return any(not replica.models or model in replica.models for replica in self._registry)
+        """Any replica, ready or not, serves it; or one has not said yet what it serves; or there is none at all yet."""
+        return not len(self._registry) or any(
+            not replica.models or model in replica.models for replica in self._registry
+        )
 
     def check(self, wanted: Wanted) -> None:
         """Raises BadRequestError if no replica of the model, ready or not, could ever serve the request."""
@@ -124,8 +126,10 @@ class Router:
             raise BadRequestError(
                 f"No replica of '{wanted.model}' offers {found.lacking}.", code="unsupported"
             )
-        if len(self._lanes) > MAX_LANES:
-            self._lanes.clear()
+        # The one asked for last is at the end: a crowd of new names must not push out one that requests wait in.
+        self._lanes.pop(wanted.lane, None)
+        if len(self._lanes) >= MAX_LANES:
+            del self._lanes[next(iter(self._lanes))]
         self._lanes[wanted.lane] = wanted._replace(prompt=None)
 
     def free_in_lane(self, lane: str) -> int | None:
