@@ -54,6 +54,13 @@ def long(size: int) -> str:
     return "x" * size
 
 
+@server.tool()
+def learn() -> str:
+    "Has one tool more from now on"
+    server.add_tool(lambda: "news", name="learned", description="")
+    return "done"
+
+
 @server.tool(name="odd name!")
 def odd() -> str:
     "A name that models cannot say"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -125,6 +126,26 @@ async def test_a_server_that_dies_is_started_again(tmp_path):
         await until_called(at)
         first, *_, second = pids(tmp_path)
         assert first != second
+
+
+async def test_what_changes_without_a_call_is_found_out(tmp_path, monkeypatch):
+    monkeypatch.setattr("headrace.fleet.gateway.tools.mcp_source._LOOK", 0.05)
+    async with site(by_stdio(tmp_path)) as at:
+        assert (await at.ask("call calc__learn {}")).text == "<done>"
+        toolbox = at.gateway.gateway.parts.toolbox
+
+        async def known():
+            return {tool.local_name for tool in await toolbox.all("t")}
+
+        async with asyncio.timeout(30):
+            while True:
+                if "learned" in await known():
+                    break
+                await asyncio.sleep(0.02)
+        assert (await at.ask("call calc__learned {}")).text == "<news>"
+        (pid,) = pids(tmp_path)
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: len(pids(tmp_path)) == 2, "it is started again")
 
 
 async def test_bounds_of_a_call(tmp_path):
