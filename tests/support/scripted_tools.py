@@ -21,6 +21,7 @@ class ScriptedSource:
     ) -> None:
         self.called: list[tuple[str, dict[str, Any]]] = []
         self.is_closed = False
+        self.is_connecting = False
         self.gate = asyncio.Event()
         self.gate.set()
         self.num_running = 0
@@ -30,6 +31,9 @@ class ScriptedSource:
         self._answer = answer
 
     async def tools(self) -> tuple[Tool, ...]:
+        if self.is_connecting:
+            await asyncio.Event().wait()
+
         def tool(local: str) -> Tool:
             name = local if local == self._name else f"{self._name}__{local}"
             return Tool(

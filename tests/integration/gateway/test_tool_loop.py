@@ -135,7 +135,7 @@ async def test_what_changes_without_a_call_is_found_out(tmp_path, monkeypatch):
         toolbox = at.gateway.gateway.parts.toolbox
 
         async def known():
-            return {tool.local_name for tool in await toolbox.all("t")}
+            return {tool.local_name for tool in await toolbox.usable("t")}
 
         async with asyncio.timeout(30):
             while True:

@@ -20,6 +20,8 @@ _RETRY: Final = (0.5, 30.0)
 _FIRST_WAIT: Final = 10.0
 #: Seconds between two looks at its tools; they also find out that it has gone.
 _LOOK: Final = 15.0
+#: Seconds that the package waits beyond the time of a call: our bound comes first, and costs no connection.
+_LONGER: Final = 5.0
 MAX_TOOLS: Final = 256
 #: JSON-RPC's errors that are a tool's, and no sign of a lost connection: no such tool, bad arguments, a fault inside.
 _OF_TOOLS: Final = frozenset({-32601, -32602, -32603})
@@ -107,7 +109,7 @@ class McpSource:
                 self._news.set()
 
         self._lost = False
-        wait = self._server.timeout
+        wait = self._server.timeout + _LONGER
         async with (
             self._target() as target,
             Client(target, read_timeout_seconds=wait, message_handler=hear) as client,

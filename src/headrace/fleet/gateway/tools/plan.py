@@ -43,7 +43,8 @@ async def read_plan(
         raise BadRequestError(
             f"'{in_one}': not together with tools that the gateway calls.", param=in_one
         )
-    usable = await toolbox.all(tenant)
+    sources = None if offers else {_source(entry) for entry in asked}
+    usable = await toolbox.usable(tenant, sources)
     own = {tool.name: tool for tool in usable if matches(tool.name, offers)}
     for entry in asked:
         own |= {tool.name: tool for tool in usable if _is_meant(entry, tool)}
@@ -84,7 +85,7 @@ def _is_meant(entry: dict[str, Any], tool: Tool) -> bool:
     )
 
 
-def _source(entry: dict[str, Any]) -> object:
+def _source(entry: dict[str, Any]) -> Any:
     return entry.get("server_label" if entry["type"] == MCP else "name")
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from typing import Any
@@ -104,9 +104,10 @@ class Toolbox:
         """There is a server or endpoint of this name."""
         return any(spec.name == source for spec in _specs(self.config))
 
-    async def all(self, tenant: str) -> tuple[Tool, ...]:
-        """Tools that a tenant may use now."""
-        found = await asyncio.gather(*(each.source.tools() for each in self._opened.values()))
+    async def usable(self, tenant: str, of: Container[str] | None = None) -> tuple[Tool, ...]:
+        """Tools that a tenant may use now, of these sources or of all. A source that is being connected is waited for."""
+        asked = [each for name, each in self._opened.items() if of is None or name in of]
+        found = await asyncio.gather(*(each.source.tools() for each in asked))
         return tuple(tool for tools in found for tool in tools if self._may_use(tenant, tool))
 
     def offers(self, model: str) -> list[str]:

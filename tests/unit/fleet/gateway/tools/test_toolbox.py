@@ -72,6 +72,17 @@ async def test_what_is_no_list_of_tools_is_left_to_the_replica(tools):
     assert await own(toolbox, tools) is None
 
 
+async def test_only_the_servers_that_are_named_are_waited_for():
+    sources = Sources(TWO)
+    toolbox = toolbox_of(sources)
+    sources.opened[1].is_connecting = True
+    async with asyncio.timeout(5):
+        assert await own(toolbox, [MCP]) == {"calc__add", "calc__sub"}
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await own(toolbox, [{"type": "gateway", "name": "web"}])
+
+
 async def test_offers_give_tools_to_requests_that_ask_for_none():
     offer = Offer(models=("big-*",), tools=("calc__a*", "web"))
     toolbox = toolbox_of(Sources(TWO), offers=(offer,))
