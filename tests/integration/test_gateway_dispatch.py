@@ -11,6 +11,7 @@ from tests.support.in_process_gateway import CHAT, COMPLETIONS, gateway_over, qu
 
 from headrace.config.fleet.gateway import RetryConfig, TimeoutConfig
 from headrace.config.fleet.health import HealthConfig
+from headrace.config.fleet.replicas import Dialect, ReplicaSpec
 from headrace.core.stats import ReplicaRole
 
 SHORT = TimeoutConfig(connect=1.0, first_token=0.3, between_tokens=0.3, total=20.0)
@@ -293,3 +294,19 @@ async def test_without_any_replica_a_request_waits_for_one():
         gateway.registry.add(spec_of(fakes[0]))
         await call.end()
         assert (call.status, call.text) == (200, text_of(1, 2))
+
+
+async def test_a_dialect_without_words_for_a_request_leaves_it_to_the_others():
+    """In a fleet of several dialects; and where none has any, the client is told the field."""
+    async with replicas(2) as fakes:
+        foreign = ReplicaSpec(url=fakes[0].url, dialect=Dialect.ANTHROPIC, models=(fakes[1].model,))
+        config = quick([foreign, spec_of(fakes[1])])
+        async with gateway_over(fakes, config) as gateway:
+            for _ in range(4):
+                call = await gateway.ask(seed=5, max_tokens=2, logit_bias={"1": 1})
+                assert (call.status, call.text) == (200, text_of(5, 2)), call.body
+            assert not fakes[0].seen
+            assert gateway.registry.get(foreign.name).breaker._num_failures == 0
+            gateway.registry.set_draining(gateway.registry.get(spec_of(fakes[1]).name), True)
+            call = await gateway.ask(max_tokens=2, logit_bias={"1": 1})
+            assert (call.status, call.json["error"]["param"]) == (400, "logit_bias")

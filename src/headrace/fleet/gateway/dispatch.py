@@ -18,7 +18,7 @@ from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.attempts import Attempts, RetryBudget
 from headrace.fleet.gateway.call import Call, patched
 from headrace.fleet.gateway.endpoints import Kind
-from headrace.fleet.gateway.exchange import Exchange, RefusedError
+from headrace.fleet.gateway.exchange import Exchange, RefusedError, UnfitError
 from headrace.fleet.gateway.hedging import hedged
 from headrace.fleet.gateway.progress import Progress
 from headrace.fleet.gateway.replica_meter import ReplicaMeter
@@ -75,6 +75,8 @@ class Dispatch:
         self._attempts = Attempts(shared.config.retries, shared.budget)
         self._adds_usage = call.is_stream and call.endpoint.can_resume and not call.wants_usage
         self._created = int(shared.clock.wall())
+        self._unfit: set[str] = set()
+        """Replicas whose dialect has no words for the request."""
         self.progress = Progress()
         self.replica: Replica | None = None
         """Where the answer came from last."""
@@ -192,6 +194,10 @@ class Dispatch:
             replica.breaker.note_success()
             outcome = replica_meter.REFUSED
             raise
+        except UnfitError:
+            self._unfit.add(replica.id)
+            outcome = replica_meter.REFUSED
+            raise
         except UpstreamError as failure:
             outcome = replica_meter.outcome_of(failure.kind)
             failure.replica_id = replica.id
@@ -244,8 +250,13 @@ class Dispatch:
         )
 
     def _wanted_now(self) -> Wanted:
-        """An answer that has begun can be gone on with only by some."""
+        """An answer that has begun can be gone on with only by some; some have no words for the request."""
         wanted = self._wanted
+        if self._unfit:
+            suited = wanted.suited
+            wanted = wanted._replace(
+                suited=lambda replicas: suited([r for r in replicas if r.id not in self._unfit])
+            )
         if not self._answer.has_begun:
             return wanted
         return wanted._replace(
@@ -267,6 +278,10 @@ class Dispatch:
 
     def _go_on_after(self, failure: UpstreamError) -> None:
         """Raises HeadraceError if there is no further try."""
+        if isinstance(failure, UnfitError):
+            if self._shared.router.free_places(self._wanted_now()) is None:
+                raise failure.reason
+            return
         if not self._answer.has_begun:
             self._attempts.note_failure(failure, self._shared.clock.monotonic())
             self._shared.meter.retried(failure.kind)

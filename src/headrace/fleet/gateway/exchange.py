@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.core.clock import Clock
+from headrace.core.errors import BadRequestError
 from headrace.fleet.backends import values as wire
 from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.call import Call
@@ -53,7 +54,7 @@ class Exchange:
 
         """
         backend = self._replica.backend
-        outgoing = backend.outgoing(sent)
+        outgoing = _worded(backend, sent)
         ahead = self._replica.load.prefill_tokens
         missing = max(0, self._call.prompt_tokens - self._cached_tokens)
         with self._replica.lease(
@@ -189,6 +190,14 @@ class RefusedError(Exception):
         self.refusal = refusal
 
 
+class UnfitError(UpstreamError):
+    """The replica's dialect has no words for the request; another one's may have. Nothing was sent."""
+
+    def __init__(self, reason: BadRequestError) -> None:
+        super().__init__(FailureKind.REFUSED, str(reason))
+        self.reason = reason
+
+
 class _Watch:
     """Tells lease and latency how a stream comes on."""
 
@@ -220,6 +229,14 @@ class _Watch:
             self._replica.latency.note_output(
                 self._clock.monotonic() - self._first, relay.num_tokens - 1
             )
+
+
+def _worded(backend: wire.Backend, sent: wire.Call) -> wire.Outgoing:
+    """Raises UnfitError."""
+    try:
+        return backend.outgoing(sent)
+    except BadRequestError as error:
+        raise UnfitError(error) from None
 
 
 def _texts(response: Response) -> dict[str, str]:

@@ -16,6 +16,8 @@ from headrace.web.asgi import Message
 
 #: Copies that run at once; more are left out.
 MAX_RUNNING = 64
+#: Bytes of their requests together; more are left out.
+MAX_BYTES = 64 * 1024 * 1024
 
 log = logging.getLogger("headrace.fleet")
 
@@ -28,15 +30,23 @@ class Shadows:
         self._metrics = metrics
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
+        self._num_bytes = 0
 
     def copy(self, call: Call, wanted: Wanted) -> None:
         """Send a copy, if a replica has nothing better to do; nobody waits for it."""
-        if len(self._tasks) >= MAX_RUNNING or not self._dispatcher.router.free_places(wanted):
+        is_full = len(self._tasks) >= MAX_RUNNING or self._num_bytes + len(call.raw) > MAX_BYTES
+        if is_full or not self._dispatcher.router.free_places(wanted):
             self._metrics.add(catalogue.GATEWAY_SHADOWS, ("left_out",))
             return
         task = asyncio.create_task(self._run(call, wanted), name="shadow")
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._num_bytes += len(call.raw)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._num_bytes -= len(call.raw)
+
+        task.add_done_callback(ended)
 
     async def close(self) -> None:
         """End what runs."""
