@@ -45,6 +45,8 @@ class Prober:
         self._streaks: dict[Replica, Streak] = {}
         self._in_doubt: set[Replica] = set()
         """Those that are asked for everything at their next look."""
+        self.on_restart: Callable[[Replica], None] = lambda _: None
+        """Called when a replica runs for less long than it did at the last look: its cache is empty."""
 
     def sync(self) -> None:
         """Probe exactly the replicas that are registered."""
@@ -127,6 +129,8 @@ class Prober:
         was_bad = streak.num_bad > 0
         streak.add(is_good=True)
         old, replica.report = replica.report, report
+        if _has_restarted(old, report):
+            self.on_restart(replica)
         if was_bad:
             replica.breaker.note_alive()
         if replica.ready_since is None and streak.num_good >= self._registry.health.probe_successes:
@@ -147,3 +151,8 @@ class Prober:
             replica.ready_since = None
             log.warning("Replica %s is not ready: %s", replica.id, reason)
             self._registry.on_change()
+
+
+def _has_restarted(old: Report | None, new: Report) -> bool:
+    before = None if old is None else old.uptime
+    return before is not None and new.uptime is not None and new.uptime < before

@@ -29,6 +29,7 @@ class Report(Struct, frozen=True, kw_only=True):
     max_num_seqs: int | None = None
     outstanding_tokens: int | None = None
     kv_usage: float | None = None
+    uptime: float | None = None
     prefix_hit_rate: float | None = None
     version: str | None = None
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 from tests.support.fake_clock import FakeClock
 
 from headrace.config.fleet.gateway import TimeoutConfig
@@ -375,4 +376,22 @@ async def test_probes_go_on_whoever_fails_to_hear_of_them():
     probing = Probing(fleet)
     probing.prober.sync()
     await probing.looks(3)
+    await probing.prober.close()
+
+
+async def test_a_replica_that_runs_for_less_long_than_before_has_started_again():
+    """Between two looks, so that nothing else shows it."""
+    fleet = Fleet(probe_period=0.002)
+    fleet.registry.reconcile([spec("a")])
+    (a,) = fleet.registry
+    probing, restarted = Probing(fleet), []
+    probing.prober.on_restart = restarted.append
+    probing.prober.sync()
+    for uptime in (10.0, None, 11.0, 11.0, None, 12.0):
+        probing.answers["a"] = replace(REPORT, uptime=uptime)
+        await probing.looks(2)
+    assert not restarted
+    probing.answers["a"] = replace(REPORT, uptime=0.5)
+    await probing.looks(3)
+    assert restarted == [a]
     await probing.prober.close()

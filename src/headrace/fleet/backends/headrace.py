@@ -44,6 +44,7 @@ class HeadraceBackend(OpenAIBackend):
             kv_usage=reading.share(said.get("kv_usage")),
             max_running=reading.count(said.get("max_num_seqs")) or None,
             outstanding_tokens=reading.count(said.get("outstanding_tokens")),
+            uptime=reading.share(said.get("uptime_seconds")),
             is_draining=said.get("state") == ReplicaState.DRAINING,
             missing=tuple(name for name in names if reading.share(said.get(name)) is None),
         )

@@ -62,6 +62,8 @@ class Load(Struct, frozen=True, kw_only=True):
     max_running: int | None = None
     """Requests that it runs at once at most."""
     outstanding_tokens: int | None = None
+    uptime: float | None = None
+    """Seconds since it started."""
     is_draining: bool = False
     missing: tuple[str, ...] = ()
     """Numbers that this dialect should tell and did not: under none of the names that they have had."""

@@ -55,6 +55,7 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
     knowledge = Knowledge(config.routing, registry, clock)
     router = Router(registry, config, clock, choose, knowledge)
     prober = Prober(registry, clock, probe)
+    prober.on_restart = lambda replica: knowledge.index.restarted(replica.id)
     meter = ReplicaMeter(registry, metrics, clock)
     dispatcher = Dispatcher(router, prober, meter, config.gateway, clock)
     admission = Admission(config.flow, clock, router.free_in_lane, metrics=metrics)
