@@ -102,7 +102,7 @@ async def gateway(
     parts = build(config, clock)
     await parts.books.start()
     parts.registry.reconcile(config.replicas)
-    transport = httpx.ASGITransport(build_app(parts, [], config, clock))
+    transport = httpx.ASGITransport(build_app(parts, [], None, config, clock))
     try:
         async with Client(transport=transport, base_url="http://gateway") as client:
             client.parts = parts

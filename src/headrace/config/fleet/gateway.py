@@ -50,7 +50,7 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     retries: RetryConfig = RetryConfig()
     admin_keys: Secret | None = None
     """Keys of `headrace fleet` and /admin, separated by commas; without one there is no admin API."""
-    max_connections: Annotated[int, Meta(ge=1)] = 10_000
+    max_connections: Annotated[int, Meta(ge=1)] = 8_000
     """Client connections that may be open."""
     max_idle_connections: Annotated[int, Meta(ge=0)] = 64
     """Connections to each replica that are kept open without a request."""

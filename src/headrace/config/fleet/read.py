@@ -54,7 +54,7 @@ def _parse(file: Path) -> Any:
     if len(content) > MAX_FILE_BYTES:
         raise ConfigError(f"The file {file} has more than {MAX_FILE_BYTES} bytes.")
     try:
-        return yaml.safe_load(content)
+        return yaml.load(content, Loader=_strict(yaml.CSafeLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
@@ -62,6 +62,28 @@ def _parse(file: Path) -> Any:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         what = " ".join(str(error).split())
         raise ConfigError(f"The file {file} is not YAML: {what}.") from None
+
+
+def _strict(loader: Any) -> Any:
+    """A loader that refuses a key that is there twice: the last one would win without a word."""
+    import yaml
+
+    class Strict(loader):  # type: ignore[misc]
+        """One file's."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen = set()
+            for key, _ in node.value:
+                if key.tag != "tag:yaml.org,2002:merge":
+                    name = self.construct_object(key, deep=True)
+                    if name in seen:
+                        raise yaml.constructor.ConstructorError(
+                            None, None, f"'{name}' is there twice", key.start_mark
+                        )
+                    seen.add(name)
+            return super().construct_mapping(node, deep=deep)
+
+    return Strict
 
 
 def _convert(tree: Any, kind: type[T], file: Path) -> T:

@@ -54,6 +54,6 @@ class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     isolate_tenants: bool = True
     """Keep the prefix caches of tenants apart, so that none can time what another has asked."""
     session_headers: tuple[str, ...] = ("x-session-id", "x-headrace-session")
-    """Headers that name a session, first come first; without one the request's `user`, else the tenant."""
+    """Headers that name a session, first come first; without one the request's `user`, else, for splits, the API key."""
     bounded_load: Annotated[float, Meta(gt=1)] = 1.25
     """A session leaves its replica while that has more than this many times the mean load."""

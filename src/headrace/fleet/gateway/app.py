@@ -7,6 +7,7 @@ from headrace import __version__
 from headrace.api.models import Health, Version
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
+from headrace.core.errors import AuthenticationError
 from headrace.fleet.gateway.build import Parts
 from headrace.fleet.gateway.endpoints import ENDPOINTS
 from headrace.fleet.gateway.routes import model_list
@@ -16,14 +17,25 @@ from headrace.observe.prometheus import CONTENT_TYPE, expose
 from headrace.web.asgi import App, Receive, Scope, Send, send_body, send_json
 from headrace.web.endpoint import Access, Endpoint, Operation
 from headrace.web.guard import Cors
+from headrace.web.keys import KeyRing
 from headrace.web.middleware import BodyLimit, ConnectionLimit, Observed, Problems
 
 #: Routes with keys of their own.
 ADMIN = "/admin/"
+METRICS = "/metrics"
 
 
-def build_app(parts: Parts, admin: list[Endpoint], config: FleetConfig, clock: Clock) -> App:
-    """From the outside in: observed, bounded, errors as objects; the passed-on paths first, by a table."""
+def build_app(
+    parts: Parts,
+    admin: list[Endpoint],
+    operators: KeyRing | None,
+    config: FleetConfig,
+    clock: Clock,
+) -> App:
+    """`operators` are the keys of the admin API, good for the metrics too.
+
+    From the outside in: observed, bounded, errors as objects; the passed-on paths first, by a table.
+    """
     service = parts.service
     routes = [*_routes(parts, clock), *admin]
     router = Router(routes, redirect_slashes=False)
@@ -43,7 +55,7 @@ def build_app(parts: Parts, admin: list[Endpoint], config: FleetConfig, clock: C
             return path
         return next((r.path for r in routes if r.matches(scope)[0] is not Match.NONE), "other")
 
-    app: App = Guarded(routed, parts.service, open_paths(routes, config))
+    app: App = Guarded(routed, parts.service, open_paths(routes, config), operators)
     app = BodyLimit(app, config.gateway.max_body_bytes)
     app = ConnectionLimit(app, config.gateway.max_connections, lambda _: None)
     app = Problems(app, lambda _: lambda answer: answer.body)
@@ -63,16 +75,26 @@ def open_paths(routes: list[Endpoint], config: FleetConfig) -> frozenset[str]:
 class Guarded:
     """Lets nothing through without a key, where there are keys, but what is named open."""
 
-    def __init__(self, app: App, service: Service, open_paths: frozenset[str]) -> None:
+    def __init__(
+        self, app: App, service: Service, open_paths: frozenset[str], operators: KeyRing | None
+    ) -> None:
         self._app = app
         self._service = service
         self._open_paths = open_paths
+        self._operators = operators
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
-        if path not in self._open_paths and not path.startswith(ADMIN):
+        is_open = path in self._open_paths or path.startswith(ADMIN)
+        if not (is_open or (path == METRICS and self._is_operator(scope))):
             self._service.authenticate(scope)
         await self._app(scope, receive, send)
+
+    def _is_operator(self, scope: Scope) -> bool:
+        try:
+            return self._operators is not None and bool(self._operators.authenticate(scope))
+        except AuthenticationError:
+            return False
 
 
 def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
@@ -112,6 +134,6 @@ def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
         Endpoint("GET", "/livez", livez, operation("The process lives.", Access.OPEN)),
         Endpoint("GET", "/readyz", readyz, operation("A replica is ready.", Access.OPEN)),
         Endpoint("GET", "/health", readyz, operation("A replica is ready.", Access.OPEN)),
-        Endpoint("GET", "/metrics", exposed, operation("Prometheus' text.", Access.OPERATOR)),
+        Endpoint("GET", METRICS, exposed, operation("Prometheus' text.", Access.OPERATOR)),
         Endpoint("GET", "/version", version, operation("The version of this gateway.")),
     ]

@@ -1,21 +1,46 @@
 """Answers that the gateway makes of what it knows of its replicas."""
 
 from collections.abc import Sequence
+from typing import Literal
 
-from headrace.api.models import ModelCard, ModelList
+from msgspec import Struct
+
 from headrace.fleet.registry import Registry
+from headrace.fleet.replica import Replica
 
 
-def model_list(registry: Registry, names: Sequence[str]) -> ModelList:
-    """Every name that a replica serves, and `names` that lead to one; the context is the largest of its replicas."""
+class GatewayCard(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A name that the gateway answers to. What it does not know of it is left out."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    """The dialects of the replicas that serve it; headrace for names that lead to others."""
+    max_model_len: int | None = None
+    """The largest context of its replicas."""
+
+
+class GatewayModels(Struct, frozen=True, kw_only=True):
+    """All names."""
+
+    object: Literal["list"] = "list"
+    data: list[GatewayCard]
+
+
+def model_list(registry: Registry, names: Sequence[str]) -> GatewayModels:
+    """Every name that a replica serves, and `names` that lead to one."""
     served = registry.models()
-    cards = [
-        _card(name, max((r.max_context or 0 for r in replicas), default=0))
-        for name, replicas in served.items()
-    ]
-    cards += [_card(name, 0) for name in names if name not in served]
-    return ModelList(data=sorted(cards, key=lambda card: card.id))
+    cards = [_card(name, replicas) for name, replicas in served.items()]
+    cards += [_card(name, ()) for name in names if name not in served]
+    return GatewayModels(data=sorted(cards, key=lambda card: card.id))
 
 
-def _card(name: str, max_context: int) -> ModelCard:
-    return ModelCard(id=name, created=0, root=name, max_model_len=max_context)
+def _card(name: str, replicas: Sequence[Replica]) -> GatewayCard:
+    return GatewayCard(
+        id=name,
+        object="model",
+        created=0,
+        owned_by=", ".join(sorted({str(r.spec.dialect) for r in replicas})) or "headrace",
+        max_model_len=max((r.max_context or 0 for r in replicas), default=0) or None,
+    )

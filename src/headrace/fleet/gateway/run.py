@@ -70,6 +70,7 @@ class Gateway:
         self.parts = parts = build(config, clock)
         gateway = config.gateway
         admin: list[Endpoint] = []
+        keys = None
         if gateway.admin_keys is not None:
             keys = KeyRing(SecurityConfig(api_keys=gateway.admin_keys), clock)
             admin = Admin(parts.registry, self.reload, keys, clock).endpoints()
@@ -79,7 +80,7 @@ class Gateway:
             read_timeout=gateway.read_timeout,
             stall_timeout=gateway.stall_timeout,
         )
-        self.app = build_app(parts, admin, config, clock)
+        self.app = build_app(parts, admin, keys, config, clock)
         self._http = HttpServer(http_config(self.app, bounds, config.security))
         self._sources = Sources(_sources(config))
         self._complaint = ""
