@@ -331,3 +331,15 @@ def test_an_address_that_is_none_is_refused() -> None:
     assert config is not None
     with pytest.raises(ConfigError, match=r"accounts\.redis\.url"):
         RedisStore(config, SystemClock(), Metrics(), charge_lost=True)
+
+
+async def test_a_gateway_that_closes_drops_no_settlement(server) -> None:
+    limits = {"budgets": [{"amount": 5000.0, "per": "total"}]}
+    async with Gateway(server, "closing", limits=limits) as one:
+        held = [await one.reserve(1.0) for _ in range(450)]
+        for each in held:
+            each.settle(tokens=1, cost=nano(1.0))
+        await asyncio.sleep(0)  # the settling has begun, and is not over
+        assert one.store.backlog
+    async with Gateway(server, "closing", limits=limits) as two:
+        assert await two.money() == (450.0, 0.0)
