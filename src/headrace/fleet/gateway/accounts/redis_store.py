@@ -77,6 +77,8 @@ class RedisStore:
         self._holds: dict[str, Hold] = {}
         self._pending: deque[tuple[str, Actual]] = deque()
         self._has_pending = asyncio.Event()
+        # Two at once would each drop what the other has not sent.
+        self._settling = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._abandoned: set[asyncio.Task[Refusal | None]] = set()
         self._version: bytes | str | None = None
@@ -158,16 +160,15 @@ class RedisStore:
 
     async def close(self) -> None:
         """Part of Store."""
-        # First the tasks: two at once would each drop what the other has not sent.
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 while self._pending:
                     await self._settle_group()
         except _FAILURES:
             log.error("%d settlements could not be written; their leases end.", len(self._pending))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._redis.aclose()
 
     async def _take_now(self, hold: Hold) -> Refusal | None:
@@ -216,18 +217,19 @@ class RedisStore:
 
     async def _settle_group(self) -> None:
         """The oldest settlements; they stay until Redis has them, and may be sent twice."""
-        group = [self._pending[place] for place in range(min(GROUP, len(self._pending)))]
-        async with self._redis.pipeline(transaction=False) as pipe:
-            for hold_id, actual in group:
-                names = ("holds", "leases", f"lost:{hold_id}", f"void:{hold_id}")
-                await self._settle(
-                    keys=[self._tag + name for name in names],
-                    args=[hold_id, actual.requests, actual.tokens, actual.cost],
-                    client=pipe,
-                )
-            await pipe.execute()
-        for _ in group:
-            self._pending.popleft()
+        async with self._settling:
+            group = [self._pending[place] for place in range(min(GROUP, len(self._pending)))]
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for hold_id, actual in group:
+                    names = ("holds", "leases", f"lost:{hold_id}", f"void:{hold_id}")
+                    await self._settle(
+                        keys=[self._tag + name for name in names],
+                        args=[hold_id, actual.requests, actual.tokens, actual.cost],
+                        client=pipe,
+                    )
+                await pipe.execute()
+            for _ in group:
+                self._pending.popleft()
 
     async def _renew_all(self) -> None:
         while True:
