@@ -12,6 +12,7 @@ import uvloop
 
 from headrace import __version__
 from headrace.config.fleet.read import read_fleet
+from headrace.config.fleet.restart import needing_start
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.security import SecurityConfig
 from headrace.core.clock import Clock, SystemClock
@@ -67,6 +68,7 @@ class Gateway:
         self._file = file
         self._config = config
         self._address = (config.gateway.host, config.gateway.port)
+        self._started_with = config
         self.parts = parts = build(config, clock)
         gateway = config.gateway
         admin: list[Endpoint] = []
@@ -168,6 +170,8 @@ class Gateway:
         self._sources.replace(_sources(config))
         if (config.gateway.host, config.gateway.port) != self._address:
             log.warning("Another address takes effect at the next start")
+        if waiting := needing_start(self._started_with, config):
+            log.warning("These take effect at the next start: %s", ", ".join(waiting))
         self._config = config
         log.info("The configuration was read again")
 
