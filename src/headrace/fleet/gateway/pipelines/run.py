@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -17,8 +17,10 @@ from headrace.core.errors import (
 from headrace.fleet.gateway.inner import InnerAnswer
 from headrace.fleet.gateway.pipelines.outside import Outside
 from headrace.fleet.gateway.pipelines.stores import Stores
-from headrace.fleet.gateway.pipelines.templates import Templates
 from headrace.web.asgi import Send
+
+if TYPE_CHECKING:
+    from headrace.fleet.gateway.pipelines.templates import Templates
 
 CHAT = "/v1/chat/completions"
 #: Fields of the client's request that the last step gets too, unless its own parameters say otherwise.
@@ -80,7 +82,7 @@ class Run:
         self,
         shared: Shared,
         pipeline: Pipeline,
-        templates: Templates,
+        templates: "Templates",
         body: Mapping[str, Any],
         gate: Gate,
     ) -> None:
@@ -189,8 +191,11 @@ class Run:
         return {"hits": hits, "text": "\n\n".join(hit["text"] for hit in hits)}
 
 
-def checked(pipeline: Pipeline) -> Templates:
+def checked(pipeline: Pipeline) -> "Templates":
     """The templates of a pipeline. Raises ConfigError."""
+    # Jinja is for gateways with a pipeline; others do without.
+    from headrace.fleet.gateway.pipelines.templates import Templates
+
     templates = Templates(pipeline.max_text)
     known = set(RESERVED)
     for outer in pipeline.steps:
