@@ -54,7 +54,7 @@ def _parse(file: Path) -> Any:
     if len(content) > MAX_FILE_BYTES:
         raise ConfigError(f"The file {file} has more than {MAX_FILE_BYTES} bytes.")
     try:
-        return yaml.load(content, Loader=_strict(yaml.CSafeLoader))
+        return yaml.load(content, Loader=_strict(yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
