@@ -26,7 +26,7 @@ class BenchOptions(Struct, frozen=True, kw_only=True):
     """Key sent as a bearer token; default the variable OPENAI_API_KEY."""
     chat: bool = False
     """Ask /v1/chat/completions instead of /v1/completions."""
-    concurrency: tuple[Annotated[int, Meta(ge=1, le=4096)], ...] = ()
+    concurrency: tuple[Annotated[int, Meta(ge=1, le=16_384)], ...] = ()
     """Closed loop: this many clients, each sending its next request when the last is answered; one run
     per number (1,4,16 if neither --rate nor --trace is given)."""
     rate: tuple[Annotated[float, Meta(gt=0.0)], ...] = ()
