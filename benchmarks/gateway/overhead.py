@@ -4,7 +4,8 @@
     python benchmarks/gateway/overhead.py --quick      every part, small
 
 1. Requests a second of processor time: `wrk` sends whole chats to a server that answers at once (nginx), by way of each.
-2. Added time: 200 streams of 20 tokens a second from `stub.py`, direct and through the gateway, alternating.
+2. Added time: about 200 streams of 20 tokens a second from `stub.py`, of 3 seconds each, begun one after another (open loop),
+   direct and through the gateway, alternating. Beside it a burst: all 200 begin at one moment.
 3. Streams held: 5,000 streams of one token every 5 seconds.
 """
 
@@ -149,29 +150,30 @@ def requests_per_core(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def bench(url: str, streams: int, tokens: int) -> dict[str, Any]:
-    """One run of `headrace bench`."""
-    command = [
-        HEADRACE,
-        "bench",
-        "--url",
-        url,
-        "--chat",
-        "--concurrency",
-        str(streams),
-        "--json",
-        "-",
-    ]
-    command += [
-        "--num-requests",
-        str(streams),
-        "--output-tokens",
-        str(tokens),
-        "--input-words",
-        "64",
-    ]
+def bench(url: str, tokens: int, *load: str) -> dict[str, Any]:
+    """One run of `headrace bench`; `load` are its flags for clients or arrivals."""
+    command = [HEADRACE, "bench", "--url", url, "--chat", "--json", "-", *load]
+    command += ["--output-tokens", str(tokens), "--input-words", "64"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout)["runs"][0]
+    run: dict[str, Any] = json.loads(done.stdout)["runs"][0]
+    return run
+
+
+def burst(streams: int) -> list[str]:
+    """So many streams that begin at one moment."""
+    return ["--concurrency", str(streams), "--num-requests", str(streams)]
+
+
+def steady(streams: int) -> list[str]:
+    """So many streams of 3 seconds at any moment."""
+    return [
+        "--rate",
+        f"{streams / 3:.2f}",
+        "--arrivals",
+        "constant",
+        "--num-requests",
+        str(4 * streams),
+    ]
 
 
 def added_time(options: argparse.Namespace) -> dict[str, Any]:
@@ -187,18 +189,24 @@ def added_time(options: argparse.Namespace) -> dict[str, Any]:
         )
         command = [HEADRACE, "gateway", str(config)]
         stack.enter_context(process(command, f"http://127.0.0.1:{GATEWAY}/readyz"))
-        found: dict[str, list[dict[str, Any]]] = {"direct": [], "gateway": []}
-        for _ in range(options.rounds):
-            for name, port in (("direct", STUB), ("gateway", GATEWAY)):
-                found[name].append(bench(f"http://127.0.0.1:{port}", options.streams, 60))
-        medians = {
-            name: {
-                f"{metric}_{point}": statistics.median(run[metric][point] for run in runs)
-                for metric in ("ttft", "itl")
-                for point in ("p50", "p95", "p99")
-            }
-            for name, runs in found.items()
+        loads = {"steady": steady(options.streams), "burst": burst(options.streams)}
+        return {name: compared(load, options.rounds) for name, load in loads.items()}
+
+
+def compared(load: list[str], rounds: int) -> dict[str, Any]:
+    """Times of one load, direct and through the gateway, medians of alternating rounds, and the difference."""
+    found: dict[str, list[dict[str, Any]]] = {"direct": [], "gateway": []}
+    for _ in range(rounds):
+        for name, port in (("direct", STUB), ("gateway", GATEWAY)):
+            found[name].append(bench(f"http://127.0.0.1:{port}", 60, *load))
+    medians = {
+        name: {
+            f"{metric}_{point}": statistics.median(run[metric][point] for run in runs)
+            for metric in ("ttft", "itl")
+            for point in ("p50", "p95", "p99")
         }
+        for name, runs in found.items()
+    }
     added = {key: medians["gateway"][key] - medians["direct"][key] for key in medians["direct"]}
     return {**medians, "added": added}
 
@@ -219,7 +227,7 @@ def streams_held(options: argparse.Namespace) -> dict[str, Any]:
         pid = pid_of(GATEWAY)
         resident = psutil.Process(pid).memory_info().rss
         before, began = cpu_of(pid), time.monotonic()
-        run = bench(f"http://127.0.0.1:{GATEWAY}", options.held, 6)
+        run = bench(f"http://127.0.0.1:{GATEWAY}", 6, *burst(options.held))
         seconds = time.monotonic() - began
         return {
             "streams": options.held,
@@ -278,10 +286,12 @@ def table(report: dict[str, Any]) -> str:
         "| streams, ms | TTFT p50 | TTFT p99 | ITL p50 | ITL p99 |",
         "|---|--:|--:|--:|--:|",
     ]
-    for name in ("direct", "gateway", "added"):
-        found = report["added"][name]
-        cells = (found[key] * 1000 for key in ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99"))
-        lines.append(f"| {name} | " + " | ".join(f"{cell:.2f}" for cell in cells) + " |")
+    for load, rows in report["added"].items():
+        for name, found in rows.items():
+            cells = (found[key] * 1000 for key in ("ttft_p50", "ttft_p99", "itl_p50", "itl_p99"))
+            lines.append(
+                f"| {load}, {name} | " + " | ".join(f"{cell:.2f}" for cell in cells) + " |"
+            )
     held = report["held"]
     lines += [
         "",
