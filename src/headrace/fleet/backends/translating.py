@@ -1,5 +1,6 @@
 """What the readers of translated answers have in common: bytes in, one of two forms, a state that says how it ended."""
 
+from abc import ABC, abstractmethod
 from typing import Any, Final
 
 from headrace.api.usage import Usage
@@ -12,7 +13,7 @@ from headrace.fleet.sse import EventParser, StreamError
 MAX_WHOLE_BYTES: Final = 64 * 1024 * 1024
 
 
-class Reader:
+class Reader(ABC):
     """An `AnswerReader` that says things by a teller. Subclasses give meaning to values."""
 
     def __init__(self, teller: Teller, *, is_stream: bool) -> None:
@@ -49,15 +50,17 @@ class Reader:
             raise StreamError("The answer is no JSON object.")
         return self._whole(value)
 
+    @abstractmethod
     def _events(self, chunk: bytes) -> bytes:
-        raise NotImplementedError
+        """What a piece of a stream says."""
 
     def _closed(self) -> bytes:
         """A stream's body has ended; most protocols have said their end before."""
         return b""
 
     def _whole(self, value: dict[str, Any]) -> bytes:
-        raise NotImplementedError
+        """What an answer in one piece says; protocols that are always read as streams have none."""
+        raise StreamError("The answer is in one piece, where only streams are read.")
 
 
 class SseReader(Reader):
@@ -80,5 +83,6 @@ class SseReader(Reader):
                 break
         return b"".join(said)
 
+    @abstractmethod
     def _event(self, value: dict[str, Any]) -> bytes:
-        raise NotImplementedError
+        """What one event says."""
