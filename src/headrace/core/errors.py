@@ -21,6 +21,7 @@
         - NoReplicaError           a model has had no ready replica for too long         503
       x BadGatewayError            no replica could answer                               502
         - GatewayTimeoutError      no replica answered in time                           504
+      x DriverError                a place for replicas cannot be asked, or refused      502
       x DeadlineExceededError      the request's time ran out before its first token     408
       x RequestCancelledError      the client went away                                  499
       x InternalError              our fault                                             500
@@ -165,6 +166,10 @@ class BadGatewayError(HeadraceError):
 
 class GatewayTimeoutError(BadGatewayError):
     """Every replica that was tried took too long."""
+
+
+class DriverError(HeadraceError):
+    """The place where replicas run (this machine, Ray, Kubernetes) cannot be asked, or refused."""
 
 
 class DeadlineExceededError(HeadraceError):

@@ -30,6 +30,7 @@ _TABLE: tuple[tuple[type[HeadraceError], Row], ...] = (
     (errors.UnavailableError, (503, "service_unavailable_error", "service_unavailable")),
     (errors.GatewayTimeoutError, (504, "server_error", "gateway_timeout")),
     (errors.BadGatewayError, (502, "server_error", "bad_gateway")),
+    (errors.DriverError, (502, "server_error", "driver_error")),
     (errors.DeadlineExceededError, (408, "timeout_error", "deadline_exceeded")),
     (errors.RequestCancelledError, (499, "request_cancelled_error", "request_cancelled")),
     (errors.EngineDeadError, (500, "server_error", "engine_died")),

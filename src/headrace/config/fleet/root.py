@@ -11,6 +11,7 @@ from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.models import ModelsConfig
 from headrace.config.fleet.pipelines import PipelinesConfig
+from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.replicas import ReplicaSpec, check_names
 from headrace.config.fleet.routing import RoutingConfig
 from headrace.config.fleet.tools import ToolsConfig
@@ -32,6 +33,8 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     gateway: GatewayConfig = GatewayConfig()
     replicas: tuple[ReplicaSpec, ...] = ()
+    pools: tuple[PoolConfig, ...] = ()
+    """Replicas that `headrace up` starts and stops by itself."""
     discovery: DiscoveryConfig = DiscoveryConfig()
     routing: RoutingConfig = RoutingConfig()
     models: ModelsConfig = ModelsConfig()
@@ -47,6 +50,9 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def __post_init__(self) -> None:
         """Raises ConfigError for keys in the wrong table, two replicas of one name, and unknown priorities."""
         check_names(self.replicas)
+        names = [pool.name for pool in self.pools]
+        if len(set(names)) < len(names):
+            raise ConfigError("Two pools have one name.")
         if self.security.api_keys is not None or self.security.api_key_file is not None:
             raise ConfigError("Keys of a gateway's clients stand under accounts.keys.")
         self.accounts.check_priorities({kind.name for kind in self.flow.classes})

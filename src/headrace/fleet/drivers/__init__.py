@@ -1,0 +1,1 @@
+"""Who starts and stops replicas: local processes, Ray, Kubernetes."""
