@@ -74,6 +74,11 @@ def cache_home() -> Path:
     return get_path("HEADRACE_CACHE") or _xdg("XDG_CACHE_HOME", ".cache")
 
 
+def state_home() -> Path:
+    """Where headrace notes what runs: $HEADRACE_STATE, else the XDG state directory."""
+    return get_path("HEADRACE_STATE") or _xdg("XDG_STATE_HOME", ".local/state")
+
+
 def _xdg(name: str, fallback: str) -> Path:
     base = get_path(name)
     # The XDG specification says that a relative path is to be ignored.

@@ -16,7 +16,9 @@ from headrace.core.errors import ConfigError
 PREFIX = "HEADRACE_"
 FILE_VARIABLE = "HEADRACE_CONFIG"
 #: Variables that are read elsewhere than through a config.
-_OTHERS = frozenset({FILE_VARIABLE, "HEADRACE_ADMIN_KEY", "HEADRACE_CACHE", "HEADRACE_ISA"})
+_OTHERS = frozenset(
+    {FILE_VARIABLE, "HEADRACE_ADMIN_KEY", "HEADRACE_CACHE", "HEADRACE_ISA", "HEADRACE_STATE"}
+)
 
 ConfigT = TypeVar("ConfigT", bound=Struct)
 

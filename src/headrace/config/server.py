@@ -83,6 +83,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """Address to listen on."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     """Port to listen on; 0 takes a free one and prints it."""
+    listen_fd: Annotated[int, Meta(ge=0)] | None = None
+    """A listening socket that whoever starts the server hands on, as a file descriptor, instead of host and port."""
     grpc_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     """Port for gRPC beside HTTP, which needs headrace[grpc]; 0 takes a free one and prints it; none: no gRPC."""
     max_grpc_calls: Annotated[int, Meta(ge=1)] = 128

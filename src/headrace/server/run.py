@@ -17,7 +17,7 @@ from headrace.observe.logs import set_up_logging
 from headrace.server.lora_root import LoraRoot
 from headrace.server.rpc.requirements import check_grpc
 from headrace.web.keys import KeyRing
-from headrace.web.port import bind, is_local
+from headrace.web.port import bind, inherit, is_local
 from headrace.web.tls import tls_context
 
 log = logging.getLogger("headrace.server")
@@ -50,7 +50,8 @@ def _run(config: ServeConfig, build: str, environment: dict[str, str], clock: Cl
     root = config.engine.model.lora_root
     lora_root = None if root is None else LoraRoot(root)
     spec = launch_spec(config, build, environment)
-    sock = bind(config.server.host, config.server.port)
+    fd = config.server.listen_fd
+    sock = bind(config.server.host, config.server.port) if fd is None else inherit(fd)
     process = launch(spec, clock)
     # Imported only now: the engine has started, and the two processes load side by side.
     from headrace.server.serving import serve

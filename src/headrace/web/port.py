@@ -30,6 +30,24 @@ def bind(host: str, port: int, *, setting: str = "--port") -> socket.socket:
     return sock
 
 
+def inherit(fd: int, *, setting: str = "--listen-fd") -> socket.socket:
+    """The listening socket that whoever started this process has handed on. Raises ConfigError; it names `setting`."""
+    try:
+        sock = socket.socket(fileno=fd)
+    except OSError:
+        raise ConfigError(f"{setting} {fd} is no socket.") from None
+    is_listening = sock.type == socket.SOCK_STREAM and sock.getsockopt(
+        socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+    )
+    if not is_listening or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        sock.detach()  # it is somebody else's
+        raise ConfigError(f"{setting} {fd} is no listening TCP socket.")
+    # Children, such as the engine, must not hold it when this process has ended.
+    sock.set_inheritable(False)
+    sock.setblocking(False)
+    return sock
+
+
 def url_of(sock: socket.socket, *, is_tls: bool = False) -> str:
     """Where clients of this machine find the socket."""
     host, port = sock.getsockname()[:2]

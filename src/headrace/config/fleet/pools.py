@@ -22,6 +22,17 @@ class DriverKind(StrEnum):
     KUBERNETES = "kubernetes"
 
 
+class ResourcesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a replica gets for itself, where its place can give it."""
+
+    cpus: Annotated[float, Meta(ge=0)] = 0.0
+    """CPUs. local: whole ones, as many compute threads, tied to those that fewest replicas have; 0: it shares all."""
+    gpus: Annotated[float, Meta(ge=0)] = 0.0
+    """GPUs, for ray."""
+    memory: Annotated[int, Meta(ge=0, extra={"unit": "bytes"})] = 0
+    """Bytes of memory, for ray; 0: it is not reckoned with."""
+
+
 class PoolConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Replicas of one model, version, role and kind of machine."""
 
@@ -43,6 +54,7 @@ class PoolConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Beside those that serve: parked or pre-started, ready to take over in a moment."""
     serve: dict[str, str | int | float | bool] = {}
     """Flags of `headrace serve` without their dashes, such as `max-num-seqs: 16`."""
+    resources: ResourcesConfig = ResourcesConfig()
     capabilities: tuple[Capability, ...] | None = None
     """What it can do; default what replicas can do."""
     labels: dict[str, str] = {}

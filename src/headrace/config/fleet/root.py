@@ -1,11 +1,13 @@
 """The whole of `fleet.yaml`."""
 
+import re
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from headrace.config.fleet.accounts import AccountsConfig
 from headrace.config.fleet.cache import CacheConfig
+from headrace.config.fleet.drivers import DriversConfig
 from headrace.config.fleet.flow import FlowConfig
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.health import HealthConfig
@@ -17,6 +19,8 @@ from headrace.config.fleet.routing import RoutingConfig
 from headrace.config.fleet.tools import ToolsConfig
 from headrace.config.security import SecurityConfig
 from headrace.core.errors import ConfigError
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
 class DiscoveryConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,10 +35,14 @@ class DiscoveryConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A fleet: its gateway and its replicas."""
 
+    name: str = ""
+    """Lower-case letters, digits and dashes. A fleet of the same name is the same fleet: `headrace up` adopts its
+    replicas. Default made of this file's path."""
     gateway: GatewayConfig = GatewayConfig()
     replicas: tuple[ReplicaSpec, ...] = ()
     pools: tuple[PoolConfig, ...] = ()
     """Replicas that `headrace up` starts and stops by itself."""
+    drivers: DriversConfig = DriversConfig()
     discovery: DiscoveryConfig = DiscoveryConfig()
     routing: RoutingConfig = RoutingConfig()
     models: ModelsConfig = ModelsConfig()
@@ -50,6 +58,10 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def __post_init__(self) -> None:
         """Raises ConfigError for keys in the wrong table, two replicas of one name, and unknown priorities."""
         check_names(self.replicas)
+        if self.name and not _NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"The fleet's name '{self.name[:60]}' must be 1 to 40 lower-case letters, digits and dashes."
+            )
         names = [pool.name for pool in self.pools]
         if len(set(names)) < len(names):
             raise ConfigError("Two pools have one name.")
