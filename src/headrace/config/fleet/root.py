@@ -16,6 +16,7 @@ from headrace.config.fleet.pipelines import PipelinesConfig
 from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.replicas import ReplicaSpec, check_names
 from headrace.config.fleet.routing import RoutingConfig
+from headrace.config.fleet.scaling import AutoscalerConfig
 from headrace.config.fleet.tools import ToolsConfig
 from headrace.config.security import SecurityConfig
 from headrace.core.errors import ConfigError
@@ -43,6 +44,7 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     pools: tuple[PoolConfig, ...] = ()
     """Replicas that `headrace up` starts and stops by itself."""
     drivers: DriversConfig = DriversConfig()
+    autoscaler: AutoscalerConfig = AutoscalerConfig()
     discovery: DiscoveryConfig = DiscoveryConfig()
     routing: RoutingConfig = RoutingConfig()
     models: ModelsConfig = ModelsConfig()
@@ -65,6 +67,10 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         names = [pool.name for pool in self.pools]
         if len(set(names)) < len(names):
             raise ConfigError("Two pools have one name.")
+        if strange := sorted(self.autoscaler.pools.keys() - set(names)):
+            raise ConfigError(
+                f"autoscaler.pools names '{strange[0][:60]}', and there is no such pool."
+            )
         if self.security.api_keys is not None or self.security.api_key_file is not None:
             raise ConfigError("Keys of a gateway's clients stand under accounts.keys.")
         self.accounts.check_priorities({kind.name for kind in self.flow.classes})
