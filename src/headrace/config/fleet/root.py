@@ -17,6 +17,7 @@ from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.replicas import ReplicaSpec, check_names
 from headrace.config.fleet.routing import RoutingConfig
 from headrace.config.fleet.scaling import AutoscalerConfig
+from headrace.config.fleet.slos import AlertsConfig, Objective, check_objectives
 from headrace.config.fleet.tools import ToolsConfig
 from headrace.config.security import SecurityConfig
 from headrace.core.errors import ConfigError
@@ -56,6 +57,9 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     accounts: AccountsConfig = AccountsConfig()
     tools: ToolsConfig = ToolsConfig()
     pipelines: PipelinesConfig = PipelinesConfig()
+    slos: tuple[Objective, ...] = ()
+    """Objectives of service: see docs/guides/slos.md."""
+    alerts: AlertsConfig = AlertsConfig()
 
     def __post_init__(self) -> None:
         """Raises ConfigError for keys in the wrong table, two replicas of one name, and unknown priorities."""
@@ -64,6 +68,7 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise ConfigError(
                 f"The fleet's name '{self.name[:60]}' must be 1 to 40 lower-case letters, digits and dashes."
             )
+        check_objectives(self.slos)
         names = [pool.name for pool in self.pools]
         if len(set(names)) < len(names):
             raise ConfigError("Two pools have one name.")
