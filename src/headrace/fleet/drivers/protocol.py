@@ -60,7 +60,9 @@ class Driver(Protocol):
         ...
 
     async def stop(self, instance_id: str, *, grace: float) -> None:
-        """End it: it finishes what it has within `grace` seconds, then it is killed. Unknown ids are fine."""
+        """Tell it to end and return: it finishes what it has within `grace` seconds, then it is killed. Until it is gone
+        it is listed as STOPPING; a failed one is cleared away. Unknown ids are fine.
+        """
         ...
 
     async def describe(self, instance_id: str) -> Mapping[str, str] | None:
