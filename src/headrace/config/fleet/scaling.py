@@ -157,6 +157,8 @@ class ScalingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Seconds that more must be wanted before there are more."""
     down_delay: Delay = 300.0
     """Seconds that less must be wanted before there are fewer."""
+    down_pause: Delay = 30.0
+    """Seconds between two steps down."""
     zero_delay: Delay = 300.0
     """Seconds without a request before a pool with min_replicas 0 goes to sleep; counted together with down_delay."""
     tolerance: Annotated[float, Meta(ge=0, lt=1)] = 0.1

@@ -31,11 +31,18 @@ class Signals(Struct, frozen=True, kw_only=True):
     kv_usage: float | None = None
     """Mean share of KV blocks in use, 0..1."""
     incoming_tokens_per_second: float | None = None
-    """Of prompts and expected answers, as requests arrive."""
+    """Of prompts and expected answers, as requests arrive; those of prompts weighted as `tokens.prompt_weight` says, here
+    and in the two rates below."""
     processed_tokens_per_second: float | None = None
     capacity_tokens_per_second: float | None = None
     """What one replica has been seen to process when it was full; None: not seen yet."""
     arrivals_per_second: float | None = None
+    input_tokens: float | None = None
+    """Of a request's prompt, those that were not cached; the mean."""
+    output_tokens: float | None = None
+    """Of a request's answer, the mean."""
+    idle_seconds: float | None = None
+    """Since when no request has come, waited or run."""
     ttft_p95: float | None = None
     tpot_p95: float | None = None
     itl_p95: float | None = None
@@ -63,6 +70,6 @@ class Decision(Struct, frozen=True, kw_only=True):
     reason: str
     """One sentence with the figures that led to it."""
     limited_by: str = ""
-    """What kept it from more or fewer: max_replicas, cooldown, step, budget, …"""
+    """What kept it from more or fewer: max_replicas, min_replicas, cooldown, delay, step, budget, missing_data, override."""
     is_advisory: bool = False
     """Only logged, not done."""

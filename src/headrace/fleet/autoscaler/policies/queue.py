@@ -1,0 +1,30 @@
+"""Requests that wait, and how long; with nothing waiting, what runs must fit."""
+
+from headrace.fleet.autoscaler.need import Need, Scene, most
+from headrace.fleet.autoscaler.policies import slots
+
+
+def need(scene: Scene) -> Need | None:
+    """More for what waits; else what runs, packed full. None: nothing waits, and what runs is not known."""
+    return most(waiting(scene), slots.packed(scene))
+
+
+def waiting(scene: Scene) -> Need | None:
+    """What is ready and one more for every so many that wait, or for one that waits too long. None: it does not matter."""
+    signals, targets = scene.signals, scene.config.queue
+    if not signals.queue_size:
+        return None
+    extra = int(signals.queue_size / targets.per_replica)
+    wait = signals.queue_wait
+    if wait is not None and wait > targets.wait:
+        extra = max(extra, 1)
+    if not signals.num_ready:
+        extra = max(extra, 1)
+    if not extra:
+        return None
+    waited = "" if wait is None else f", the longest for {wait:.1f} s"
+    return Need(
+        # What goes on while nobody is spare is not told by a queue: over the tolerance, whatever there is.
+        replicas=(signals.num_ready + extra) * (1.0 + scene.config.tolerance),
+        reason=f"{signals.queue_size} requests wait for {signals.num_ready} ready replicas{waited}",
+    )
