@@ -36,9 +36,6 @@ HOST: Final = "127.0.0.1"
 #: Lines of a log that say why a replica ended, and that an operator is shown.
 REASON_LINES: Final = 3
 SHOWN_LINES: Final = 20
-#: While a process becomes another program, the kernel shows no command line of it for a moment.
-_COMMAND_LOOKS: Final = 40
-_COMMAND_PAUSE: Final = 0.005
 
 log = logging.getLogger("headrace.fleet")
 
@@ -99,16 +96,14 @@ class Machine:
 
     def _process_of(self, record: Record) -> process.Stat | None:
         """The process that was noted: same pid, start, session, user and command. None: it has ended."""
-        for _ in range(_COMMAND_LOOKS):
-            stat = process.stat_of(record.pid)
-            if stat is None or not stat.is_alive or stat.start != record.start:
-                return None
-            if stat.session != record.pid or not process.is_ours(record.pid):
-                return None
-            if command := process.command_of(record.pid):
-                return stat if is_command(command, record.command) else None
-            self._clock.sleep(_COMMAND_PAUSE)
-        return None
+        stat = process.stat_of(record.pid)
+        if stat is None or not stat.is_alive or stat.start != record.start:
+            return None
+        if stat.session != record.pid or not process.is_ours(record.pid):
+            return None
+        command = process.command_of(record.pid)
+        # While a process becomes another program, as behind its gate, no command line of it is shown for a moment.
+        return stat if not command or is_command(command, record.command) else None
 
     def _ending(self, record: Record) -> str:
         lines = output.last_lines(self._records.log_path(record.id), REASON_LINES)
