@@ -4,7 +4,8 @@ from msgspec import Struct
 
 
 class Signals(Struct, frozen=True, kw_only=True):
-    """One pool over the last window, from the gateway's own counts and its replicas' reports.
+    """One pool, or several that serve one model together, over the last window: from the gateway's own counts and the
+    replicas' reports.
 
     Samples of replicas that are still warming up are left out. Percentiles and rates are None where too little was seen.
     """

@@ -1,0 +1,226 @@
+"""Requests of the last window, as they come and end: rates, lengths, latencies. Pure: time is told to it.
+
+Bounded whatever comes: rates are kept in one cell a second, latencies of at most `MAX_SAMPLES` requests.
+"""
+
+from collections import deque
+from math import ceil
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from headrace.config.fleet.scaling import Objectives
+
+#: Requests whose latencies are kept.
+MAX_SAMPLES: Final = 4096
+#: With fewer of them percentiles say nothing.
+MIN_SAMPLES: Final = 5
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """One request that was answered."""
+
+    arrival: float
+    """`Clock.monotonic`."""
+    prompt_tokens: int
+    """Those that were not cached."""
+    output_tokens: int
+    asked_prompt: int = 0
+    """What `arrived` was told of its prompt, and of its answer; 0: not known."""
+    asked_output: int = 0
+    ttft: float | None = None
+    """Seconds from its arrival."""
+    latency: float = 0.0
+    """Seconds from its arrival to its end."""
+    itl: float | None = None
+    """Seconds between two of its tokens."""
+    is_sample: bool = True
+    """Its latencies count; not if it was served by a replica that was warming up, or waited for one to start."""
+
+    @property
+    def tpot(self) -> float | None:
+        """Seconds per token behind the first."""
+        if self.ttft is None or self.output_tokens < 2:
+            return None
+        return max(0.0, self.latency - self.ttft) / (self.output_tokens - 1)
+
+
+class TrafficSummary(NamedTuple):
+    """As `Signals` has them."""
+
+    arrivals_per_second: float | None
+    incoming_tokens_per_second: float | None
+    processed_tokens_per_second: float | None
+    input_tokens: float | None
+    output_tokens: float | None
+    ttft_p95: float | None
+    tpot_p95: float | None
+    itl_p95: float | None
+    slo_attainment: float | None
+    idle_seconds: float
+
+
+class _Cell:
+    """One second."""
+
+    __slots__ = (
+        "ended",
+        "expected_tokens",
+        "output_tokens",
+        "processed",
+        "prompt_tokens",
+        "requests",
+        "second",
+    )
+
+    def __init__(self, second: int) -> None:
+        self.second = second
+        self.requests = 0
+        self.prompt_tokens = 0.0
+        self.expected_tokens = 0.0
+        self.ended = 0
+        self.output_tokens = 0.0
+        self.processed = 0.0
+        """Weighted."""
+
+
+class Traffic:
+    """Of one group of pools."""
+
+    def __init__(
+        self, now: float, window: float, *, prompt_weight: float, output_weight: float = 1.0
+    ) -> None:
+        """`window` in seconds; the weights are what a token counts as work."""
+        self._window = window
+        self._prompt_weight = prompt_weight
+        self._output_weight = output_weight
+        self._since = now
+        self._last = now
+        self._cells: deque[_Cell] = deque()
+        self._samples: deque[tuple[float, Ended]] = deque(maxlen=MAX_SAMPLES)
+        self._shares = _Shares()
+
+    def arrived(self, now: float, prompt_tokens: int, expected_tokens: int) -> None:
+        """A request came: its prompt, and what bounds its answer."""
+        self._last = now
+        cell = self._cell(now)
+        cell.requests += 1
+        cell.prompt_tokens += prompt_tokens
+        cell.expected_tokens += expected_tokens
+
+    def ended(self, now: float, request: Ended) -> None:
+        """A request was answered."""
+        self._last = now
+        self._shares.note(request)
+        cell = self._cell(now)
+        cell.ended += 1
+        cell.output_tokens += request.output_tokens
+        self._spread(now, request)
+        if request.is_sample:
+            self._samples.append((now, request))
+
+    def touch(self, now: float) -> None:
+        """Something waits or runs: it is not idle."""
+        self._last = now
+
+    def summary(self, now: float, slo: Objectives) -> TrafficSummary:
+        """Of the window that ends now."""
+        self._forget(now)
+        span = min(self._window, now - self._since)
+        is_known = span >= min(10.0, self._window / 2)
+        requests = sum(cell.requests for cell in self._cells)
+        ended = sum(cell.ended for cell in self._cells)
+        prompt = sum(cell.prompt_tokens for cell in self._cells)
+        expected = sum(cell.expected_tokens for cell in self._cells)
+        processed = sum(cell.processed for cell in self._cells)
+        prompt *= self._shares.of_prompt
+        share = self._shares.of_output if expected else 1.0
+        incoming = None
+        if is_known and share is not None:
+            incoming = self._work(prompt, expected * share) / span
+        samples = [sample for _, sample in self._samples]
+        return TrafficSummary(
+            arrivals_per_second=requests / span if is_known else None,
+            incoming_tokens_per_second=incoming,
+            processed_tokens_per_second=processed / span if is_known else None,
+            input_tokens=prompt / requests if requests else None,
+            output_tokens=sum(c.output_tokens for c in self._cells) / ended if ended else None,
+            ttft_p95=_p95([s.ttft for s in samples]),
+            tpot_p95=_p95([s.tpot for s in samples]),
+            itl_p95=_p95([s.itl for s in samples]),
+            slo_attainment=_attainment(samples, slo),
+            idle_seconds=max(0.0, now - self._last),
+        )
+
+    def _work(self, prompt_tokens: float, output_tokens: float) -> float:
+        return self._prompt_weight * prompt_tokens + self._output_weight * output_tokens
+
+    def _cell(self, now: float) -> _Cell:
+        second = int(now)
+        if not self._cells or self._cells[-1].second < second:
+            self._cells.append(_Cell(second))
+            self._forget(now)
+        return self._cells[-1]
+
+    def _spread(self, now: float, request: Ended) -> None:
+        """Its answer was made from its first token on, and not at its end: a long one counts where it was made."""
+        work = self._work(request.prompt_tokens, request.output_tokens)
+        begin = request.arrival + (request.ttft if request.ttft is not None else 0.0)
+        cells = [cell for cell in self._cells if cell.second >= int(begin)] or [self._cells[-1]]
+        made = len(cells) / max(1.0, now - begin) if now > begin else 1.0
+        for cell in cells:
+            cell.processed += work * min(1.0, made) / len(cells)
+
+    def _forget(self, now: float) -> None:
+        oldest = now - self._window
+        while self._cells and self._cells[0].second < int(oldest):
+            self._cells.popleft()
+        while self._samples and self._samples[0][0] < oldest:
+            self._samples.popleft()
+
+
+class _Shares:
+    """What of prompts and bounds really comes, by requests that have ended: half is forgotten every 200 of them."""
+
+    _KEEP: Final = 0.5 ** (1 / 200)
+
+    def __init__(self) -> None:
+        self._asked = [0.0, 0.0]
+        self._real = [0.0, 0.0]
+
+    def note(self, request: Ended) -> None:
+        pairs = (
+            (request.asked_prompt, request.prompt_tokens),
+            (request.asked_output, request.output_tokens),
+        )
+        for place, (asked, real) in enumerate(pairs):
+            if asked > 0:
+                self._asked[place] = self._KEEP * self._asked[place] + asked
+                self._real[place] = self._KEEP * self._real[place] + real
+
+    @property
+    def of_prompt(self) -> float:
+        """Prompts are counted well when they come: 1 until it is known how much of them is cached."""
+        return self._real[0] / self._asked[0] if self._asked[0] else 1.0
+
+    @property
+    def of_output(self) -> float | None:
+        """None: bounds say little, and no request has ended yet."""
+        return self._real[1] / self._asked[1] if self._asked[1] else None
+
+
+def _p95(values: list[float | None]) -> float | None:
+    known = sorted(value for value in values if value is not None)
+    return known[ceil(0.95 * len(known)) - 1] if len(known) >= MIN_SAMPLES else None
+
+
+def _attainment(samples: list[Ended], slo: Objectives) -> float | None:
+    bounds = ((slo.ttft, "ttft"), (slo.tpot, "tpot"), (slo.itl, "itl"))
+    judged = good = 0
+    for sample in samples:
+        pairs = [(bound, getattr(sample, name)) for bound, name in bounds if bound is not None]
+        known = [(bound, value) for bound, value in pairs if value is not None]
+        if known:
+            judged += 1
+            good += all(value <= bound for bound, value in known)
+    return good / judged if judged >= MIN_SAMPLES else None

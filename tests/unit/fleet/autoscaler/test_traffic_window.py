@@ -1,0 +1,181 @@
+"""What the window says of requests: rates, lengths, latencies, and that too little was seen."""
+
+import pytest
+
+from headrace.config.fleet.scaling import Objectives
+from headrace.core.stats import ReplicaRole
+from headrace.fleet.autoscaler.capacity import Capacity
+from headrace.fleet.autoscaler.gather import Counts, QueueLook, ReplicaLook, Sums, gather
+from headrace.fleet.autoscaler.traffic import MAX_SAMPLES, Ended, Traffic
+
+SLO = Objectives(ttft=1.0, tpot=0.1)
+
+
+def ended(arrival: float, **more: object) -> Ended:
+    usual: dict[str, object] = {
+        "prompt_tokens": 100, "output_tokens": 11, "asked_prompt": 100, "asked_output": 44,
+        "ttft": 0.5, "latency": 1.5,
+    }  # fmt: skip
+    return Ended(arrival=arrival, **{**usual, **more})  # type: ignore[arg-type]
+
+
+def test_rates_come_with_what_bounds_really_come_to() -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
+    for second in range(60):
+        traffic.arrived(float(second), 100, 44)
+        traffic.ended(second + 0.9, ended(float(second)))
+    found = traffic.summary(60.0, SLO)
+    assert found.arrivals_per_second == pytest.approx(1.0)
+    assert found.incoming_tokens_per_second == pytest.approx(20 + 11)
+    assert found.processed_tokens_per_second == pytest.approx(31, rel=0.05)
+    assert (found.input_tokens, found.output_tokens) == pytest.approx((100, 11))
+    assert (found.ttft_p95, found.tpot_p95) == pytest.approx((0.5, 0.1))
+    assert found.slo_attainment == 1.0
+    assert found.idle_seconds == pytest.approx(0.1)
+
+
+def test_cached_prompts_are_no_work() -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=1.0)
+    for second in range(60):
+        traffic.arrived(float(second), 100, 0)
+        traffic.ended(second + 0.5, ended(float(second), prompt_tokens=10, asked_output=0))
+    assert traffic.summary(60.0, SLO).incoming_tokens_per_second == pytest.approx(10.0)
+
+
+def test_bounds_say_nothing_until_a_request_has_ended() -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
+    for second in range(60):
+        traffic.arrived(float(second), 100, 4096)
+    found = traffic.summary(60.0, SLO)
+    assert found.incoming_tokens_per_second is None
+    assert found.arrivals_per_second == pytest.approx(1.0)
+
+
+def test_a_gateway_that_has_just_begun_knows_no_rate() -> None:
+    traffic = Traffic(100.0, 60.0, prompt_weight=0.2)
+    assert traffic.summary(105.0, SLO).arrivals_per_second is None
+    assert traffic.summary(105.0, SLO).idle_seconds == 5.0
+    later = traffic.summary(160.0, SLO)
+    assert later.arrivals_per_second == 0.0
+    assert later.incoming_tokens_per_second == 0.0
+    assert later.ttft_p95 is None
+    assert later.slo_attainment is None
+
+
+def test_the_window_moves_on() -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
+    for second in range(10):
+        traffic.arrived(float(second), 100, 44)
+        traffic.ended(second + 0.5, ended(float(second)))
+    found = traffic.summary(200.0, SLO)
+    assert (found.arrivals_per_second, found.processed_tokens_per_second) == (0.0, 0.0)
+    assert found.ttft_p95 is None
+    assert found.idle_seconds == pytest.approx(190.5)
+
+
+def test_a_long_answer_counts_where_it_was_made() -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=0.0)
+    for second in range(100):
+        traffic.arrived(float(second), 0, 0)
+    long = ended(0.0, output_tokens=1000, ttft=0.0, latency=100.0)
+    traffic.ended(100.0, long)
+    assert traffic.summary(100.0, SLO).processed_tokens_per_second == pytest.approx(10.0, rel=0.1)
+
+
+def test_samples_of_warm_ups_do_not_count() -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
+    for _ in range(20):
+        traffic.ended(1.0, ended(0.0, ttft=0.2, latency=1.0))
+        traffic.ended(1.0, ended(0.0, ttft=9.0, is_sample=False))
+    found = traffic.summary(60.0, SLO)
+    assert found.ttft_p95 == pytest.approx(0.2)
+    assert found.slo_attainment == 1.0
+
+
+def test_attainment_judges_what_was_told() -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
+    for number in range(8):
+        traffic.ended(1.0, ended(0.0, ttft=0.5 if number < 6 else 2.0))
+        traffic.ended(1.0, ended(0.0, ttft=None, output_tokens=1))
+    assert traffic.summary(60.0, SLO).slo_attainment == pytest.approx(6 / 8)
+    assert traffic.summary(60.0, Objectives()).slo_attainment is None
+
+
+def test_what_is_kept_is_bounded() -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
+    for number in range(3 * MAX_SAMPLES):
+        traffic.arrived(number * 0.01, 1, 1)
+        traffic.ended(number * 0.01, ended(0.0))
+    assert len(traffic._samples) == MAX_SAMPLES
+    assert len(traffic._cells) <= 62
+
+
+def test_capacity_is_learnt_when_replicas_are_full_and_stay() -> None:
+    capacity = Capacity()
+
+    def look(now: float, processed: float, ready: int, use: float, queued: bool = False) -> None:
+        capacity.note(
+            now, processed=processed, num_ready=ready, use=use, is_queued=queued, window=60.0
+        )
+
+    for second in range(0, 100, 2):
+        look(float(second), 50.0, 2, 0.4)
+    assert capacity.tokens_per_second is None
+    for second in range(100, 120, 2):
+        look(float(second), 200.0, 2, 0.95)
+    assert capacity.tokens_per_second == pytest.approx(100.0)
+    look(120.0, 900.0, 3, 1.0)  # the window still holds what two did
+    assert capacity.tokens_per_second == pytest.approx(100.0)
+    for second in range(190, 300, 2):
+        look(float(second), 450.0, 3, 0.2)  # it can do more than was thought
+    assert 140.0 < capacity.tokens_per_second <= 150.0
+    for second in range(300, 400, 2):
+        look(float(second), 0.0, 3, 0.0)
+    assert capacity.tokens_per_second > 140.0
+
+
+FULL = ReplicaLook(num_running=8, num_waiting=1, slots=8, kv_usage=0.5, utilisation=0.9)
+
+
+def test_gathering() -> None:
+    sums = Sums(0.0, 60.0, 0.2)
+    found = gather(
+        60.0, [FULL, FULL._replace(temperature=80.0, is_throttled=False)], QueueLook(3, 1.5), sums,
+        Counts(num_pending=1, num_warm=2), SLO,
+    )  # fmt: skip
+    assert (found.num_ready, found.num_pending, found.num_warm, found.num_reporting) == (2, 1, 2, 2)
+    assert (found.queue_size, found.queue_wait) == (5, 1.5)
+    assert (found.num_running, found.slots, found.kv_usage) == (16, 16, 0.5)
+    assert (found.temperature, found.is_throttled) == (80.0, False)
+    assert found.idle_seconds == 0.0
+
+
+def test_one_that_does_not_tell_makes_the_sum_unknown() -> None:
+    silent = ReplicaLook(is_fresh=False)
+    found = gather(60.0, [FULL, silent], QueueLook(), Sums(0.0, 60.0, 0.2), Counts(), SLO)
+    assert (found.num_ready, found.num_reporting) == (2, 1)
+    assert (found.num_running, found.slots) == (None, None)
+    assert found.queue_size == 1
+    assert found.kv_usage == 0.5
+
+
+def test_no_replica_runs_nothing_and_that_is_not_told_as_0() -> None:
+    found = gather(60.0, [], QueueLook(), Sums(0.0, 60.0, 0.2), Counts(), SLO)
+    assert (found.num_running, found.slots, found.kv_usage) == (None, None, None)
+    assert found.idle_seconds == 60.0
+
+
+@pytest.mark.parametrize(
+    ("role", "rate", "has_ttft", "has_tpot"),
+    [(ReplicaRole.PREFILL, 20.0, True, False), (ReplicaRole.DECODE, 11.0, False, True)],
+)
+def test_each_role_has_its_own_signals(
+    role: ReplicaRole, rate: float, has_ttft: bool, has_tpot: bool
+) -> None:
+    sums = Sums(0.0, 60.0, 0.2, role)
+    for second in range(60):
+        sums.traffic.arrived(float(second), 100, 44)
+        sums.traffic.ended(second + 0.9, ended(float(second)))
+    found = gather(60.0, [FULL], QueueLook(), sums, Counts(), SLO)
+    assert found.incoming_tokens_per_second == pytest.approx(rate)
+    assert (found.ttft_p95 is not None, found.tpot_p95 is not None) == (has_ttft, has_tpot)
