@@ -117,16 +117,26 @@ static void run_rows(const Op& op, const Task& task, const ChunkJob& chunk, int 
   const int steps = query_steps<F>(op.geometry), padded = op.geometry.padded;
   const auto* queries =
       reinterpret_cast<const typename F::Query*>(w.queries) + int64_t{first_row} * steps;
-  score_rows<F, R>(queries, w.scales + first_row, steps, shape, list.tiles, begin, end,
-                   chunk.is_first_use ? shape.values : 0, w.scores);
+  // Memory is to be busy all the time: half of the values come while keys are scored, half while
+  // scores are softened, the next keys while values are weighed. Element by element scoring takes
+  // long enough for all of them.
+  Ahead values[2];
+  if (chunk.is_first_use) {
+    const int64_t half = shape.values + shape.values / 2 / kAlignment * kAlignment;
+    const int64_t middle = F::kUnit == 1 ? shape.bytes : half;
+    values[0] = {shape.values, middle};
+    values[1] = {middle, shape.bytes};
+  }
+  score_rows<F, R>(queries, w.scales + first_row, steps, shape, list.tiles, begin, end, values[0],
+                   w.scores);
   RowSums sums[R];
   float factors[R];
   for (int r = 0; r < R; ++r) {
     float tile_sums[kTilesPerChunk];
     const bool has_mass = op.num_blocks > 0;
-    sums[r] =
-        soften_row<F>(w.scores + r * kScoreStride, list.tiles, views[r], begin, end, op.scoring,
-                      w.scales[first_row + r].scale, shape, has_mass ? tile_sums : nullptr);
+    sums[r] = soften_row<F>(w.scores + r * kScoreStride, list.tiles, views[r], begin, end,
+                            op.scoring, w.scales[first_row + r].scale, shape,
+                            has_mass ? tile_sums : nullptr, values[1], r, R);
     factors[r] = sums[r].factor;
     if (has_mass && views[r].begin < views[r].end) {
       note_mass(op, chunk, views[r], tile_sums, sums[r].max, first_row + r, w);

@@ -115,11 +115,13 @@ HR_INLINE float quantize_weights(float* weights, const RowView& view, int begin,
 // Scores of a row become weights 2^(score - m), in place and in the format's type; keys that the
 // row does not see get 0. The sum: lane k adds the keys with index k modulo 16, ascending, the
 // lanes are added in the tree of reduce_add. With `tile_sums` also the sum of each tile. [begin,
-// end) are the tiles that the row's register tile takes.
+// end) are the tiles that the row's register tile takes. This row of `num_rows` brings in its share
+// of what is `ahead`.
 template <typename F>
 static RowSums soften_row(float* scores, const KeyTile* tiles, const RowView& view, int begin,
                           int end, const Scoring& scoring, float query_scale,
-                          const KVTileShape& shape, float* tile_sums) {
+                          const KVTileShape& shape, float* tile_sums, const Ahead& ahead, int row,
+                          int num_rows) {
   constexpr float kLog2E = 1.44269504f;
   const bool is_capped = scoring.soft_cap > 0.0f;
   if (is_capped) cap_scores(scores, view, query_scale * scoring.scale, scoring.soft_cap);
@@ -130,6 +132,9 @@ static RowSums soften_row(float* scores, const KeyTile* tiles, const RowView& vi
   Vec sum = zero(), scaled_sum = zero(), largest = zero();
   for_each_tile(tiles, view, [&]<bool is_whole>(int j) {
     const int64_t first = tiles[j].first;
+    if (ahead.begin < ahead.end) {
+      prefetch_part(tiles[j].data + ahead.begin, ahead.end - ahead.begin, row, num_rows);
+    }
     Vec weight = power_of_two_below(load(scores + j * kKeyTile) * scale - shift);
     if (!is_whole) weight = hide(weight, zero(), first, view.visible);
     sum = sum + weight;

@@ -49,11 +49,16 @@ HR_INLINE void prefetch_part(const std::byte* p, int64_t bytes, int index, int p
   }
 }
 
+// What a chunk needs next, in parts of its tiles: bytes [begin, end) of each.
+struct Ahead {
+  int64_t begin = 0, end = 0;
+};
+
 // Scores of R rows with N tiles of sixteen keys: steps of keys ascending. `queries` is [steps, R].
-// Unless `ahead` is 0, one line that far behind each step's keys is brought in too.
+// With each step of keys one of `ahead` is brought in too, as far as they go.
 template <typename F, int R, int N>
 HR_INLINE void score_tiles(const typename F::Query* queries, const QueryScale* scales, int steps,
-                           const KVTileShape& shape, const KeyTile* tiles, int64_t ahead,
+                           const KVTileShape& shape, const KeyTile* tiles, const Ahead& ahead,
                            float* scores) {
   typename F::Sum sums[R][N];
   const std::byte* keys[N];
@@ -61,17 +66,18 @@ HR_INLINE void score_tiles(const typename F::Query* queries, const QueryScale* s
   for (int n = 0; n < N; ++n) {
     keys[n] = tiles[n].data;
     if constexpr (F::kIsExact) {
-      if (ahead != 0) __builtin_prefetch(keys[n] + shape.value_scales, 0, 2);
+      if (ahead.end != 0) __builtin_prefetch(keys[n] + shape.value_scales, 0, 2);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) sums[r][n] = F::start(scales[r]);
   }
+  const int64_t fetched = (ahead.end - ahead.begin) / F::kStepBytes;
   for (int i = 0; i < steps; ++i, queries += R) {
     decltype(F::key(keys[0])) key[N];
 #pragma GCC unroll 8
     for (int n = 0; n < N; ++n) {
       key[n] = F::key(keys[n] + i * F::kStepBytes);
-      if (ahead != 0) __builtin_prefetch(keys[n] + ahead + i * F::kStepBytes, 0, 2);
+      if (i < fetched) __builtin_prefetch(keys[n] + ahead.begin + i * F::kStepBytes, 0, 2);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
@@ -93,7 +99,7 @@ HR_INLINE void score_tiles(const typename F::Query* queries, const QueryScale* s
 template <typename F, int R>
 static void score_rows(const typename F::Query* queries, const QueryScale* scales, int steps,
                        const KVTileShape& shape, const KeyTile* tiles, int begin, int end,
-                       int64_t ahead, float* scores) {
+                       const Ahead& ahead, float* scores) {
   int j = begin;
   for (; j + kTileVecs <= end; j += kTileVecs) {
     score_tiles<F, R, kTileVecs>(queries, scales, steps, shape, tiles + j, ahead,

@@ -7,6 +7,9 @@
 #include <cstring>
 
 #include "base/simd.h"
+#if defined(__SSE2__)
+#include <emmintrin.h>  // part of every x86-64
+#endif
 
 namespace headrace::HR_ISA {
 
@@ -139,6 +142,7 @@ HR_INLINE void store_int16(int16_t* p, Vec x) {
 
 using Float4 = float __attribute__((vector_size(16)));
 using Int4 = int32_t __attribute__((vector_size(16)));
+using Short8 = int16_t __attribute__((vector_size(16)));
 using VecPart = decltype(Vec{}.v[0] + Vec{}.v[0]);  // of NEON a type of its own
 
 struct IntVec {
@@ -162,15 +166,26 @@ HR_INLINE VecPair load_pairs(const std::byte* p) {
 struct KeyCodes {
   Float4 v[4][4];  // [code of the quad][four keys]
 };
-struct CodePairs {
-  Int4 first[4], second[4];
-};
 struct CodeQuad {
   float v[4];
 };
-struct WeightPair {
-  int32_t first, second;
+struct CodePairs {
+  Short8 v[4];
 };
+using WeightPair = Short8;
+
+// Per lane of four bytes the sum of the products of its two pairs of 16 bits.
+HR_INLINE Int4 multiply_pairs(Short8 a, Short8 b) {
+#if defined(__SSE2__)
+  return (Int4)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#elif defined(__ARM_NEON)
+  const auto x = (int16x8_t)a, y = (int16x8_t)b;
+  return (Int4)vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
+#else
+  const Int4 x = (Int4)a, y = (Int4)b;
+  return (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
+#endif
+}
 
 HR_INLINE IntVec splat_int(int32_t x) {
   IntVec r;
@@ -191,22 +206,16 @@ HR_INLINE KeyCodes load_key_codes(const std::byte* p) {
   return keys;
 }
 HR_INLINE CodePairs load_wide_pairs(const std::byte* p) {
-  CodePairs values;
-  int8_t codes[32];
+  using Byte8 = int8_t __attribute__((vector_size(8)));
+  Byte8 codes[4];
   std::memcpy(codes, p, sizeof(codes));
-  HR_PARTS {
-    for (int j = 0; j < 4; ++j) {
-      values.first[i][j] = codes[8 * i + 2 * j];
-      values.second[i][j] = codes[8 * i + 2 * j + 1];
-    }
-  }
+  CodePairs values;
+  HR_PARTS values.v[i] = __builtin_convertvector(codes[i], Short8);
   return values;
 }
 HR_INLINE CodePairs load_code_pairs(const std::byte* p) {
-  const IntVec words = load_words(p);
   CodePairs pairs;
-  HR_PARTS pairs.first[i] = words.v[i] << 16 >> 16;
-  HR_PARTS pairs.second[i] = words.v[i] >> 16;
+  std::memcpy(pairs.v, p, sizeof(pairs.v));
   return pairs;
 }
 HR_INLINE CodeQuad splat_quad(const int8_t* p) {
@@ -214,7 +223,10 @@ HR_INLINE CodeQuad splat_quad(const int8_t* p) {
   for (int k = 0; k < 4; ++k) quad.v[k] = static_cast<float>(p[k]);
   return quad;
 }
-HR_INLINE WeightPair splat_weights(const int16_t* p) { return {p[0], p[1]}; }
+HR_INLINE WeightPair splat_weights(const int16_t* p) {
+  const auto both = static_cast<int32_t>(word_at(p));
+  return (WeightPair)Int4{both, both, both, both};
+}
 HR_INLINE IntVec dot_quads(const KeyCodes& keys, CodeQuad query, IntVec sum) {
   HR_PARTS {
     const Float4 dot = keys.v[0][i] * query.v[0] + keys.v[1][i] * query.v[1] +
@@ -224,7 +236,7 @@ HR_INLINE IntVec dot_quads(const KeyCodes& keys, CodeQuad query, IntVec sum) {
   return sum;
 }
 HR_INLINE IntVec dot_pairs(const CodePairs& values, WeightPair weights, IntVec sum) {
-  HR_PARTS sum.v[i] += values.first[i] * weights.first + values.second[i] * weights.second;
+  HR_PARTS sum.v[i] += multiply_pairs(values.v[i], weights);
   return sum;
 }
 HR_INLINE void store_int16(int16_t* p, Vec x) {

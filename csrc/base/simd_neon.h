@@ -182,14 +182,19 @@ HR_INLINE float reduce_max(Vec a) {
                 larger(vgetq_lane_f32(x, 1), vgetq_lane_f32(x, 3)));
 }
 
-// Sixteen codes in [-128, 127] from whole numbers; larger ones saturate. Returns their sum.
-HR_INLINE int32_t store_codes(int8_t* p, Vec whole) {
+// Sixteen codes, rounded to nearest even and saturated to [-128, 127]; returns their sum.
+HR_INLINE int32_t store_sixteen(int8_t* p, Vec whole) {
   int16x4_t words[4];
   HR_PARTS words[i] = vqmovn_s32(vcvtnq_s32_f32(whole.v[i]));
   const int8x16_t bytes = vcombine_s8(vqmovn_s16(vcombine_s16(words[0], words[1])),
                                       vqmovn_s16(vcombine_s16(words[2], words[3])));
   vst1q_s8(p, bytes);
   return vaddlvq_s8(bytes);
+}
+// Two times sixteen codes; `sums` gets the sum of each sixteen.
+HR_INLINE void store_codes(int8_t* p, Vec first, Vec second, int32_t* sums) {
+  sums[0] = store_sixteen(p, first);
+  sums[1] = store_sixteen(p + kLanes, second);
 }
 
 // The larger of two as sign-less bit patterns: NaN counts as larger than infinity, so it is never
