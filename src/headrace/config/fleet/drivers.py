@@ -28,17 +28,8 @@ class RayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where its head is: auto (the cluster that this machine is part of), HOST:PORT or ray://HOST:PORT."""
     namespace: str = "headrace"
     """Ray namespace of the actors."""
-    strategy: str = "SPREAD"
-    """How replicas are placed: SPREAD over nodes where there are several, or PACK."""
     timeout: Seconds = 30.0
     """Seconds that Ray may take for an answer."""
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError for a strategy that Ray does not know."""
-        if self.strategy not in ("SPREAD", "PACK"):
-            raise ConfigError(
-                f"drivers.ray.strategy must be SPREAD or PACK, not '{self.strategy}'."
-            )
 
 
 class KubernetesConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

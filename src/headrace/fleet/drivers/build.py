@@ -14,6 +14,7 @@ from headrace.core.errors import ConfigError
 from headrace.fleet.drivers.launching import check_pool
 from headrace.fleet.drivers.local.driver import LocalDriver
 from headrace.fleet.drivers.protocol import Driver
+from headrace.fleet.drivers.ray.driver import RayDriver
 
 
 def make_driver(kind: DriverKind, fleet_name: str, config: DriversConfig, clock: Clock) -> Driver:
@@ -21,6 +22,8 @@ def make_driver(kind: DriverKind, fleet_name: str, config: DriversConfig, clock:
     match kind:
         case DriverKind.LOCAL:
             return LocalDriver(state_directory(fleet_name, config), config.local, clock)
+        case DriverKind.RAY:
+            return RayDriver(fleet_name, config.ray, clock)
         case _:
             raise ConfigError(f"There is no driver for {kind}.")
 

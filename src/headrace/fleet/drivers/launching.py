@@ -4,6 +4,9 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+from msgspec.structs import replace
+
 from headrace.config.fields import ConfigField, Kind, describe
 from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.replicas import ReplicaSpec
@@ -90,7 +93,9 @@ def new_id(pool: str) -> str:
     return f"{pool}-{secrets.token_hex(5)}"
 
 
-def replica_spec(pool: PoolConfig, *, replica_id: str, url: str, token: Secret) -> ReplicaSpec:
+def replica_spec(
+    pool: PoolConfig, *, replica_id: str, url: str, token: Secret | None
+) -> ReplicaSpec:
     """How the gateway calls a replica of this pool."""
     spec = ReplicaSpec(
         url=url,
@@ -101,13 +106,24 @@ def replica_spec(pool: PoolConfig, *, replica_id: str, url: str, token: Secret) 
         price=pool.price,
         peer_token=token,
     )
-    if pool.capabilities is None:
-        return spec
-    # msgspec's replace checks nothing again; the fields are of the right types.
-    return ReplicaSpec(
-        **{name: getattr(spec, name) for name in spec.__struct_fields__ if name != "capabilities"},
-        capabilities=pool.capabilities,
-    )
+    if pool.capabilities is not None:
+        spec = replace(spec, capabilities=pool.capabilities)
+    return spec
+
+
+def noted(spec: ReplicaSpec) -> bytes:
+    """How the gateway calls a replica, as JSON without its secrets, for a later controller."""
+    return msgspec.json.encode(replace(spec, peer_token=None, api_key=None))
+
+
+def recalled(data: bytes, *, replica_id: str, url: str, token: Secret, version: str) -> ReplicaSpec:
+    """What was noted, with what is known for certain. Of a note that cannot be read, as of another release, nothing else."""
+    basic = ReplicaSpec(url=url, id=replica_id, version=version, peer_token=token)
+    try:
+        spec = msgspec.json.decode(data, type=ReplicaSpec)
+    except (ValueError, RecursionError, ConfigError):
+        return basic
+    return replace(spec, url=url, id=replica_id, api_key=None, peer_token=token)
 
 
 def _argument(field: ConfigField, value: str | int | float | bool) -> str:

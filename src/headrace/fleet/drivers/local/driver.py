@@ -3,18 +3,17 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from headrace.config.fleet.drivers import LocalConfig
 from headrace.config.fleet.pools import PoolConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import DriverError
+from headrace.fleet.drivers.blocking import OneAtATime
 from headrace.fleet.drivers.local.machine import Machine
 from headrace.fleet.drivers.protocol import Instance
 
-T = TypeVar("T")
 log = logging.getLogger("headrace.fleet")
 
 
@@ -37,26 +36,26 @@ class LocalDriver:
             directory, clock, command=command, max_log_bytes=config.max_log_bytes
         )
         self._clock = clock
-        self._lock = asyncio.Lock()
+        self._calls = OneAtATime("This machine")
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._looks: set[asyncio.Task[object]] = set()
 
     async def list(self) -> Sequence[Instance]:
         """What the notes say, each held against its process."""
-        return await self._do(self._machine.list)
+        return await self._calls.do(self._machine.list)
 
     async def start(self, pool: PoolConfig, *, prestarted: bool = False) -> Instance:
         """At once RUNNING: its socket listens before it begins, so that whoever calls it waits and is not refused."""
         if prestarted:
             raise DriverError("Local processes cannot be started without a model.")
-        return await self._do(lambda: self._machine.start(pool))
+        return await self._calls.do(lambda: self._machine.start(pool))
 
     async def stop(self, instance_id: str, *, grace: float) -> None:
         """Tell it to end and return; it is STOPPING until it has ended, or is killed after `grace` seconds.
 
         A later call may shorten what is left of an earlier grace, and never lengthens it.
         """
-        deadline = await self._do(lambda: self._machine.stop(instance_id, max(0.0, grace)))
+        deadline = await self._calls.do(lambda: self._machine.stop(instance_id, max(0.0, grace)))
         if (timer := self._timers.pop(instance_id, None)) is not None:
             timer.cancel()
         if deadline is not None:
@@ -67,7 +66,7 @@ class LocalDriver:
 
     async def describe(self, instance_id: str) -> Mapping[str, str] | None:
         """Pid, address, command, CPUs, the end of its log."""
-        return await self._do(lambda: self._machine.describe(instance_id))
+        return await self._calls.do(lambda: self._machine.describe(instance_id))
 
     async def close(self) -> None:
         """Replicas run on; those that are stopping are looked after by the next controller."""
@@ -76,19 +75,9 @@ class LocalDriver:
         self._timers.clear()
         await asyncio.gather(*self._looks, return_exceptions=True)
 
-    async def _do(self, work: Callable[[], T]) -> T:
-        async with self._lock:
-            # A thread that was begun goes on to its end, and so must the lock.
-            task = asyncio.ensure_future(asyncio.to_thread(work))
-            try:
-                return await asyncio.shield(task)
-            except asyncio.CancelledError:
-                await asyncio.wait([task])
-                raise
-
     def _look_again(self, instance_id: str) -> None:
         self._timers.pop(instance_id, None)
-        look: asyncio.Task[object] = asyncio.ensure_future(self._do(self._machine.list))
+        look: asyncio.Task[object] = asyncio.ensure_future(self._calls.do(self._machine.list))
         self._looks.add(look)
         look.add_done_callback(self._note_look)
 

@@ -19,6 +19,8 @@ from headrace.core.errors import ConfigError, DriverError
 from headrace.fleet.drivers.launching import (
     TOKEN_VARIABLE,
     new_id,
+    noted,
+    recalled,
     replica_spec,
     serve_arguments,
     serve_environment,
@@ -158,7 +160,7 @@ class Machine:
                 boot=self._boot,
                 command=command,
                 port=port,
-                spec=msgspec.Raw(msgspec.json.encode(replace(spec, peer_token=None))),
+                spec=msgspec.Raw(noted(spec)),
                 version=pool.version,
                 revision=revision_of(pool),
                 started=self._clock.wall(),
@@ -214,13 +216,13 @@ class Machine:
         }
 
     def _spec(self, record: Record) -> ReplicaSpec:
-        """Where it is called comes from its port; the rest is of a note that another release may have written."""
-        basic = ReplicaSpec(url=_url(record.port), id=record.id, peer_token=self._token)
-        try:
-            noted = msgspec.json.decode(record.spec, type=ReplicaSpec)
-        except (ValueError, RecursionError, ConfigError):
-            return replace(basic, version=record.version)
-        return replace(noted, url=basic.url, id=basic.id, api_key=None, peer_token=self._token)
+        return recalled(
+            bytes(record.spec),
+            replica_id=record.id,
+            url=_url(record.port),
+            token=self._token,
+            version=record.version,
+        )
 
 
 def _instance(record: Record, state: InstanceState, spec: ReplicaSpec | None) -> Instance:
