@@ -24,6 +24,7 @@ from headrace.fleet.gateway.admin.accounts import AccountsAdmin
 from headrace.fleet.gateway.admin.routes import Admin
 from headrace.fleet.gateway.app import build_app
 from headrace.fleet.gateway.build import build
+from headrace.fleet.gateway.companion import MakeCompanion
 from headrace.observe.logs import set_up_logging
 from headrace.web.endpoint import Endpoint
 from headrace.web.http_server import HttpServer, allow_open_files, http_config
@@ -40,18 +41,28 @@ GC_THRESHOLDS = (50_000, 20, 20)
 log = logging.getLogger("headrace.fleet")
 
 
-def run_gateway(file: Path, config: FleetConfig, *, clock: Clock | None = None) -> int:
-    """Serve until a signal; the exit code. Raises ConfigError for what the operator can mend."""
+def run_gateway(
+    file: Path,
+    config: FleetConfig,
+    *,
+    clock: Clock | None = None,
+    companion: MakeCompanion | None = None,
+    announce: Callable[[str], None] = lambda _: None,
+) -> int:
+    """Serve until a signal; the exit code. Raises ConfigError for what the operator can mend.
+
+    `announce` is told the address once requests are taken.
+    """
     set_up_logging(config.gateway.log_level, config.gateway.log_format, process="gateway")
     sock = bind(config.gateway.host, config.gateway.port, setting="gateway.port")
     allow_open_files(2 * config.gateway.max_connections + SPARE_FILES)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        gateway = Gateway(file, config, clock or SystemClock())
+        gateway = Gateway(file, config, clock or SystemClock(), companion)
         # What exists now lives as long as the process, and requests leave few cycles behind.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-        return runner.run(gateway.run(sock))
+        return runner.run(gateway.run(sock, announce))
 
 
 def check_parts(config: FleetConfig) -> None:
@@ -64,19 +75,24 @@ def check_parts(config: FleetConfig) -> None:
 class Gateway:
     """One gateway process."""
 
-    def __init__(self, file: Path, config: FleetConfig, clock: Clock) -> None:
+    def __init__(
+        self, file: Path, config: FleetConfig, clock: Clock, companion: MakeCompanion | None = None
+    ) -> None:
         self._file = file
         self._config = config
         self._address = (config.gateway.host, config.gateway.port)
         self._started_with = config
         self.parts = parts = build(config, clock)
         gateway = config.gateway
+        self._companion = companion(parts, config, clock) if companion is not None else None
         admin: list[Endpoint] = []
         keys = None
         if gateway.admin_keys is not None:
             keys = KeyRing(SecurityConfig(api_keys=gateway.admin_keys), clock)
             admin = Admin(parts.registry, self.reload, keys, clock).endpoints()
             admin += AccountsAdmin(parts.books, keys).endpoints()
+            if self._companion is not None:
+                admin += self._companion.endpoints(keys)
         bounds = ConnectionBounds(
             max_connections=gateway.max_connections,
             read_timeout=gateway.read_timeout,
@@ -84,13 +100,15 @@ class Gateway:
         )
         self.app = build_app(parts, admin, keys, config, clock)
         self._http = HttpServer(http_config(self.app, bounds, config.security))
-        self._sources = Sources(_sources(config))
+        self._sources = Sources(self._all_sources(config))
         self._complaint = ""
         self._watching: asyncio.Task[None] | None = None
         self._num_signals = 0
         self._draining: asyncio.Task[None] | None = None
 
-    async def run(self, sock: socket.socket) -> int:
+    async def run(
+        self, sock: socket.socket, announce: Callable[[str], None] = lambda _: None
+    ) -> int:
         """From the first connection to the last; the exit code."""
         self._handle_signals()
         await self.start()
@@ -100,6 +118,7 @@ class Gateway:
             url_of(sock),
             len(self.parts.registry),
         )
+        announce(url_of(sock, is_tls=self._config.security.ssl_certfile is not None))
         try:
             await self._http.serve(sockets=[sock])
         finally:
@@ -110,6 +129,8 @@ class Gateway:
         """Look for replicas from now on. Raises ConfigError if those of the configuration cannot be."""
         await self.parts.books.start()
         self.parts.toolbox.start()
+        if self._companion is not None:
+            await self._companion.start()
         await self._discover()
         self._watching = asyncio.create_task(self._watch(), name="discovery")
 
@@ -118,6 +139,8 @@ class Gateway:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+        if self._companion is not None:
+            await self._companion.close()
         parts = self.parts
         await parts.shadows.close()
         await parts.toolbox.close()
@@ -148,6 +171,10 @@ class Gateway:
     async def _discover(self) -> None:
         self.parts.registry.reconcile(await self._sources.list())
 
+    def _all_sources(self, config: FleetConfig) -> dict[str, Discovery]:
+        found = self._companion.sources() if self._companion is not None else {}
+        return {**_sources(config), **found}
+
     # -- reload and end ---------------------------------------------------------------------------
 
     def _handle_signals(self) -> None:
@@ -164,10 +191,12 @@ class Gateway:
         """Read the file again; no stream notices. Raises ConfigError for a bad one, and all stays as it is."""
         config = read_fleet(self._file)
         check_parts(config)
+        if self._companion is not None:
+            self._companion.apply(config)
         self.parts.service.apply(config)
         self.parts.registry.apply(config.health, config.gateway.timeouts)
         self.parts.knowledge.apply(config.routing)
-        self._sources.replace(_sources(config))
+        self._sources.replace(self._all_sources(config))
         if (config.gateway.host, config.gateway.port) != self._address:
             log.warning("Another address takes effect at the next start")
         if waiting := needing_start(self._started_with, config):

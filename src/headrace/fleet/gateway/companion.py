@@ -1,0 +1,38 @@
+"""What may run beside a gateway, in its process: an autoscaler, which finds it replicas."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from headrace.config.fleet.root import FleetConfig
+from headrace.core.clock import Clock
+from headrace.fleet.discovery import Discovery
+from headrace.fleet.gateway.build import Parts
+from headrace.web.endpoint import Endpoint
+from headrace.web.keys import KeyRing
+
+
+class Companion(Protocol):
+    """Lives as long as its gateway: made on its event loop, started before its first request, closed after its last."""
+
+    def sources(self) -> Mapping[str, Discovery]:
+        """Replicas that it has, by names that stay the same."""
+        ...
+
+    def endpoints(self, keys: KeyRing) -> Sequence[Endpoint]:
+        """Of the admin API, behind these keys."""
+        ...
+
+    async def start(self) -> None:
+        """Begin. Raises ConfigError for what the operator can mend."""
+        ...
+
+    def apply(self, config: FleetConfig) -> None:
+        """The configuration was read again. Raises ConfigError, and changes nothing, for one that cannot be."""
+        ...
+
+    async def close(self) -> None:
+        """End; what it has started runs on."""
+        ...
+
+
+MakeCompanion = Callable[[Parts, FleetConfig, Clock], Companion]
