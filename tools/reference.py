@@ -11,6 +11,7 @@ from pathlib import Path
 from fleet_reference import fleet
 
 from headrace.bench.options import BenchOptions
+from headrace.bench.simulate.options import SimulateOptions
 from headrace.cli.chat import ChatOptions
 from headrace.cli.flags import shown_default
 from headrace.cli.main import COMMANDS
@@ -115,7 +116,11 @@ def commands() -> str:
         "`pull NAME`, `remove NAME` and `verify NAME`.",
         "",
     ]
-    for name, root in {"chat": ChatOptions, "bench": BenchOptions}.items():
+    for name, root in {
+        "chat": ChatOptions,
+        "bench": BenchOptions,
+        "simulate": SimulateOptions,
+    }.items():
         lines += [f"## headrace {name}", "", "| Option | Default | Meaning |", "|---|---|---|"]
         for field in describe(root):
             default = shown_default(field).removeprefix("default ")

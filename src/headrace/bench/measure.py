@@ -7,7 +7,7 @@ due        chunk 0                chunk 1   …   last chunk
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from msgspec import Struct
@@ -103,10 +103,10 @@ def summarize(
         output_tokens_per_second=output_tokens / seconds,
         total_tokens_per_second=(output_tokens + prompt_tokens) / seconds,
         requests_per_second=len(good) / seconds,
-        ttft=_distribution([ttft(outcome) for outcome in good]),
-        tpot=_distribution([tpot(outcome) for outcome in good]),
-        itl=_distribution([gap for outcome in good for gap in gaps(outcome)]),
-        e2e=_distribution([e2e(outcome) for outcome in good]),
+        ttft=distribution([ttft(outcome) for outcome in good]),
+        tpot=distribution([tpot(outcome) for outcome in good]),
+        itl=distribution([gap for outcome in good for gap in gaps(outcome)]),
+        e2e=distribution([e2e(outcome) for outcome in good]),
         goodput=num_within / seconds if slo else None,
         good_share=num_within / max(1, len(outcomes)) if slo else None,
     )
@@ -148,7 +148,8 @@ def meets(outcome: Outcome, slo: dict[str, float]) -> bool:
     return all(observed[term] <= bound for term, bound in slo.items())
 
 
-def _distribution(values: list[float]) -> Distribution:
+def distribution(values: Iterable[float]) -> Distribution:
+    """A summary of durations."""
     ordered = sorted(values)
     return Distribution(
         mean=sum(ordered) / len(ordered) if ordered else None,

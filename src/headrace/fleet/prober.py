@@ -36,7 +36,16 @@ class Streak:
 class Prober:
     """One task for each replica; they come and go with the registry."""
 
-    def __init__(self, registry: Registry, clock: Clock, probe: Probe) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        clock: Clock,
+        probe: Probe,
+        *,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """`draw` gives numbers uniform in [0, 1): looks are spread out by it."""
+        self._draw = draw
         self._registry = registry
         self._clock = clock
         self._probe = probe
@@ -99,7 +108,7 @@ class Prober:
             except Exception:  # whoever hears of changes may fail; looking must not end for it
                 log.exception("What a probe of %s found could not be told", replica.id)
             # Spread out, so that many gateways do not ask at one moment.
-            pause = health.probe_period * random.uniform(0.8, 1.2)
+            pause = health.probe_period * (0.8 + 0.4 * self._draw())
             try:
                 async with asyncio.timeout(pause):
                     await event.wait()

@@ -60,14 +60,17 @@ class Router:
         clock: Clock,
         choose: Choose,
         knowledge: Knowledge,
+        *,
+        draw: Callable[[], float] = random.random,
     ) -> None:
+        """`draw` gives numbers uniform in [0, 1), for policies."""
         self._registry = registry
         self.config = config
         self._clock = clock
         self._choose = choose
         self._knowledge = knowledge
         self.index = knowledge.index
-        self._random = random.Random()
+        self._draw = draw
         self._numbers: Counter[str] = Counter()
         self._change = asyncio.Event()
         self._lanes: dict[str, Wanted] = {}
@@ -86,7 +89,7 @@ class Router:
             prompt_tokens=wanted.prompt_tokens,
             output_tokens=wanted.output_tokens,
             number=number,
-            draw=self._random.random(),
+            draw=self._draw(),
         )
         decision = self._choose(
             self.config.routing, query, self._candidates(replicas, wanted.prompt)

@@ -1,0 +1,302 @@
+"""Fleet mode: replicas that count tokens behind a queue, and the production rule that chooses among them.
+
+One list of events in order of time. A replica is one event for each stretch of equal steps; the gateway is a queue with
+production's bounds, and production's routing policy over a few replicas that are drawn, beside the one that has most of
+the prompt cached (Mitzenmacher, The Power of Two Choices in Randomized Load Balancing, 2001: a few are nearly as good as
+all).
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+from headrace.bench.simulate.counted_replica import CountedReplica, Job
+from headrace.bench.simulate.options import SimulateOptions
+from headrace.bench.simulate.profile import Profile
+from headrace.bench.simulate.tally import Tally
+from headrace.bench.trace import TraceRow
+from headrace.config.fleet.root import FleetConfig
+from headrace.config.fleet.routing import RoutingConfig
+from headrace.fleet.gateway.routing.choose import choose
+from headrace.fleet.gateway.routing.values import Candidate, Query
+
+#: Replicas that are drawn as candidates where there are more.
+_DRAWN = 8
+#: Blocks for which it is remembered who had them last.
+_MAX_HOLDERS = 1_000_000
+
+Event = Callable[[float], None]
+
+
+class CountedFleet:
+    """The gateway, its replicas and their lives. Use it once."""
+
+    def __init__(
+        self, options: SimulateOptions, profile: Profile, block_tokens: int, tally: Tally
+    ) -> None:
+        config = FleetConfig(routing=RoutingConfig(policy=options.routing))
+        self._routing = config.routing
+        self._flow = config.flow
+        self._slow_start = config.health.slow_start
+        self._attempts = config.gateway.retries.attempts
+        self._max_queue = next(iter(config.flow.classes)).bounds.requests
+        self._max_wait = next(iter(config.flow.classes)).max_wait
+        self._place = options.place
+        self._profile = profile
+        self._block_tokens = block_tokens
+        self._tally = tally
+        self._rng = Random(f"{options.seed}:fleet")
+        self._rng_of_kills = Random(f"{options.seed}:kill")
+        self._until = 0.0
+        self._events: list[tuple[float, int, Event]] = []
+        self._order = count()
+        self._names = count(1)
+        self._numbers = count()
+        self._holders: dict[int, CountedReplica] = {}
+        self._max_requests = 2 * profile.max_num_seqs
+        step = profile.step
+        budget = profile.max_num_batched_tokens
+        self._prefill_rate = budget / step.seconds(budget, 0, 0)
+        self.queue: deque[Job] = deque()
+        self.replicas: list[CountedReplica] = []
+        """Those that serve and may be sent requests."""
+        self.leaving: list[CountedReplica] = []
+        self.num_pending = 0
+        self._num_unwanted = 0
+        """Of those that start, how many are to end as soon as they have."""
+        self.num_wanted = 0
+        self.now = 0.0
+        self.on_arrival: Callable[[Job], None] = lambda _: None
+        self.on_answer: Callable[[Job, float], None] = lambda *_: None
+
+    # ---- the run -------------------------------------------------------------------------------
+
+    def at(self, time: float, event: Event) -> None:
+        """Do this then."""
+        heappush(self._events, (time, next(self._order), event))
+
+    def run(self, rows: Iterator[TraceRow], until: float) -> None:
+        """All requests, to the end of the last one; events of the fleet itself up to `until`."""
+        self.at(1.0, self._sweep)
+        self._until = until
+        self._expect_kill()
+        for row in rows:
+            self._run_until(row.at)
+            self.now = row.at
+            self._tally.arrived(row.at, row.input_tokens + row.output_tokens)
+            self._arrive(Job(row.at, row.input_tokens, row.output_tokens, row.blocks))
+        self._run_until(until)
+        while self._is_busy and self._events:
+            self._run_next()
+        self._tally.close()
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self.queue) or any(r.num_requests for r in (*self.replicas, *self.leaving))
+
+    def _run_until(self, time: float) -> None:
+        while self._events and self._events[0][0] <= time:
+            self._run_next()
+
+    def _run_next(self) -> None:
+        self.now, _, event = heappop(self._events)
+        event(self.now)
+
+    def _sweep(self, now: float) -> None:
+        """Those that have waited too long go."""
+        limit = self._max_wait if self.replicas else self._flow.cold_wait
+        while self.queue and now - self.queue[0].entered > limit:
+            self.queue.popleft()
+            self._tally.failed("QueueTimeoutError" if self.replicas else "NoReplicaError")
+        self.at(now + 1.0, self._sweep)
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def _arrive(self, job: Job) -> None:
+        job.entered = job.at
+        self.on_arrival(job)
+        if not self.queue:
+            replica = self._choose(job, None)
+            if replica is not None:
+                self._send(job, replica)
+                return
+        if len(self.queue) >= self._max_queue:
+            self._tally.failed("QueueFullError")
+        else:
+            self.queue.append(job)
+
+    def _drain(self, freed: CountedReplica | None) -> None:
+        """Give turns while there is room."""
+        while self.queue:
+            replica = self._choose(self.queue[0], freed)
+            if replica is None:
+                return
+            self._send(self.queue.popleft(), replica)
+
+    def _send(self, job: Job, replica: CountedReplica) -> None:
+        for block in job.blocks:
+            self._holders[block] = replica
+        if len(self._holders) > _MAX_HOLDERS:
+            for block in list(self._holders)[: _MAX_HOLDERS // 2]:
+                del self._holders[block]
+        if replica.add(job, self.now):
+            self._watch(replica)
+
+    def _watch(self, replica: CountedReplica) -> None:
+        end = replica.next_event
+        if end is not None:
+            self.at(end, lambda now: self._step(replica, now))
+
+    def _step(self, replica: CountedReplica, now: float) -> None:
+        if replica.next_event != now:
+            return  # cut short, or it has ended
+        ended = replica.advance()
+        self._watch(replica)
+        overhead = self._profile.request_seconds
+        for job in ended:
+            self._tally.cached_tokens += job.cached
+            self._tally.answered(
+                job.at, job.first + overhead, now + overhead, job.prompt_tokens, job.output_tokens
+            )
+            self.on_answer(job, now)
+        if ended and replica.is_draining:
+            self._forget_if_idle(replica)
+        elif ended and self.queue:
+            self._drain(replica)
+
+    def _choose(self, job: Job, freed: CountedReplica | None) -> CountedReplica | None:
+        """Production's choice among some that have room; None: none has."""
+        replicas = self.replicas
+        if len(replicas) > _DRAWN:
+            drawn = [replicas[int(self._rng.random() * len(replicas))] for _ in range(_DRAWN)]
+            replicas = list({id(r): r for r in (*drawn, freed, self._warm(job)) if r}.values())
+        replicas = [r for r in replicas if r.num_requests < self._max_requests]
+        if not replicas:
+            if len(self.replicas) <= _DRAWN or freed is not None:
+                return None
+            replicas = [r for r in self.replicas if r.num_requests < self._max_requests][:_DRAWN]
+            if not replicas:
+                return None
+        if len(replicas) == 1:
+            return replicas[0]
+        number = next(self._numbers)
+        query = Query(
+            prompt_tokens=job.prompt_tokens,
+            output_tokens=job.output_tokens,
+            number=number,
+            draw=self._rng.random(),
+        )
+        chosen = choose(self._routing, query, [self._candidate(r, job) for r in replicas])
+        return next(r for r in replicas if str(r.name) == chosen.replica_id)
+
+    def _candidate(self, replica: CountedReplica, job: Job) -> Candidate:
+        age = self.now - replica.since
+        share = 1.0 if age >= self._slow_start else 0.1 + 0.9 * age / self._slow_start
+        return Candidate(
+            id=str(replica.name),
+            weight=share,
+            num_requests=replica.num_requests,
+            prefill_tokens=replica.prefill_tokens,
+            decode_tokens=replica.decode_tokens,
+            cached_tokens=replica.sent(job.blocks, job.prompt_tokens) if job.blocks else 0,
+            prefill_rate=self._prefill_rate,
+            max_requests=self._max_requests,
+        )
+
+    def _warm(self, job: Job) -> CountedReplica | None:
+        """The one that was sent the longest part of this prompt last."""
+        for block in reversed(job.blocks):
+            holder = self._holders.get(block)
+            if holder is not None and not holder.is_draining and not holder.is_dead:
+                return holder
+        return None
+
+    # ---- lives ---------------------------------------------------------------------------------
+
+    def start_ready(self, num: int) -> None:
+        """Replicas that have been there before the simulation began."""
+        for _ in range(num):
+            self._ready()
+        self.num_wanted = num
+
+    def scale_to(self, num: int) -> None:
+        """So many are wanted: starts take their time, and those that are to go finish what they have."""
+        self.num_wanted = num
+        coming = self.num_pending - self._num_unwanted
+        missing = num - len(self.replicas) - coming
+        if missing > 0:
+            spared = min(missing, self._num_unwanted)
+            self._num_unwanted -= spared
+            for _ in range(missing - spared):
+                self._start()
+        elif missing < 0:
+            unwanted = min(-missing, coming)
+            self._num_unwanted += unwanted
+            self._stop(-missing - unwanted)
+        self._count()
+
+    def _expect_kill(self) -> None:
+        if self._place.kill_every > 0:
+            at = self.now + self._rng_of_kills.expovariate(1.0 / self._place.kill_every)
+            if at < self._until:
+                self.at(at, self._kill_one)
+
+    def _kill_one(self, now: float) -> None:
+        """A replica that serves ends at once; what it had goes to others, and another one is started."""
+        self._expect_kill()
+        if not self.replicas:
+            return
+        victim = self.replicas.pop(self._rng.randrange(len(self.replicas)))
+        self._tally.num_kills += 1
+        lost = victim.lose_all()
+        for job in reversed(lost):
+            job.num_tries += 1
+            if job.num_tries >= self._attempts:
+                self._tally.failed("BadGatewayError")
+                continue
+            job.entered = self.now
+            self.queue.appendleft(job)
+        self.scale_to(self.num_wanted)
+        self._drain(None)
+
+    def _start(self) -> None:
+        boot = self._place.boot_time
+        self.num_pending += 1
+        self._tally.num_boots += 1
+        self.at(self.now + (self._profile.boot_seconds if boot is None else boot), self._booted)
+
+    def _booted(self, now: float) -> None:
+        self.num_pending -= 1
+        if self._num_unwanted:
+            self._num_unwanted -= 1
+        elif self._rng.random() < self._place.boot_failures:
+            self._tally.num_boot_failures += 1
+            self.scale_to(self.num_wanted)
+        else:
+            self._ready()
+            self._drain(None)
+        self._count()
+
+    def _ready(self) -> None:
+        replica = CountedReplica(next(self._names), self._profile, self._block_tokens, self.now)
+        self.replicas.append(replica)
+        self._count()
+
+    def _stop(self, num: int) -> None:
+        """Those with the least to do go first."""
+        for replica in sorted(self.replicas, key=lambda r: r.num_requests)[:num]:
+            self.replicas.remove(replica)
+            replica.is_draining = True
+            self.leaving.append(replica)
+            self._forget_if_idle(replica)
+
+    def _forget_if_idle(self, replica: CountedReplica) -> None:
+        if not replica.num_requests:
+            self.leaving.remove(replica)
+            self._count()
+
+    def _count(self) -> None:
+        ready = len(self.replicas)
+        self._tally.replicas(self.now, ready + len(self.leaving) + self.num_pending, ready)
