@@ -34,6 +34,7 @@ class ClientCall:
         body: bytes,
         headers: dict[str, str],
         method: str = "POST",
+        query: bytes = b"",
     ) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -48,7 +49,7 @@ class ClientCall:
             "type": "http",
             "method": method,
             "path": path,
-            "query_string": b"",
+            "query_string": query,
             "headers": [(k.encode(), v.encode()) for k, v in headers.items()],
         }
         self.task = asyncio.ensure_future(gateway.app(scope, self._receive, self._send))
@@ -164,6 +165,7 @@ class InProcessGateway:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
         method: str = "POST",
+        query: bytes = b"",
         **fields: Any,
     ) -> ClientCall:
         """Begin a request."""
@@ -171,7 +173,7 @@ class InProcessGateway:
         if path == COMPLETIONS:
             given = {"prompt": "a question"}
         raw = msgspec.json.encode({**given, **fields}) if body is None else body
-        return ClientCall(self.gateway, path, raw, headers or {}, method)
+        return ClientCall(self.gateway, path, raw, headers or {}, method, query)
 
     async def ask(self, path: str = CHAT, **fields: Any) -> ClientCall:
         """A request and its whole answer."""

@@ -3,7 +3,7 @@
 from starlette.routing import Match, Router
 
 from headrace.config.server import ServerConfig
-from headrace.server.dialects.errors import error_writer_of
+from headrace.server.auth import OwnedByPeers
 from headrace.server.replica import Replica
 from headrace.server.routes import (
     abort,
@@ -26,6 +26,7 @@ from headrace.server.routes import (
 from headrace.server.sockets import Sockets, by_type
 from headrace.web.asgi import App, Receive, Scope, Send
 from headrace.web.endpoint import Access, Endpoint
+from headrace.web.error_shapes import error_writer_of
 from headrace.web.guard import Cors, Guard
 from headrace.web.middleware import BodyLimit, ConnectionLimit, Observed, Problems
 
@@ -140,7 +141,8 @@ def build_app(replica: Replica) -> App:
     if replica.batches is not None:
         replica.batches.bind(inner, frozenset(route.path for route in routes))
     upload = config.batches.max_file_bytes + FORM_BYTES
-    app: App = BodyLimit(routed, config.max_body_bytes, {"/v1/files": upload})
+    app: App = OwnedByPeers(routed, config.trusted_peer_token)
+    app = BodyLimit(app, config.max_body_bytes, {"/v1/files": upload})
     app = Guard(app, replica.keys, open_paths(routes, config))
     app = ConnectionLimit(app, config.max_connections, replica.note_rejection)
     app = Problems(app, error_writer_of)

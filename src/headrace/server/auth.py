@@ -1,11 +1,18 @@
-"""Which requests come from a trusted peer. Keys of clients are in `keys.py`."""
+"""Which requests come from a trusted peer, and whom it asks for. Keys of clients are in `keys.py`."""
 
+import hashlib
 import hmac
+import re
+from typing import Final
 
-from headrace.core.errors import PermissionDeniedError
-from headrace.web.asgi import Scope, header
+from headrace.core.errors import BadRequestError, PermissionDeniedError
+from headrace.web.asgi import App, Receive, Scope, Send, header
+from headrace.web.guard import OWNER, owner_of
 
 PEER_HEADER = b"x-headrace-peer"
+OWNER_HEADER = b"x-headrace-owner"
+_OWNER: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_KEPT: Final = ("/v1/responses", "/responses")
 
 
 def is_trusted_peer(scope: Scope, token: str | None) -> bool:
@@ -18,3 +25,21 @@ def is_trusted_peer(scope: Scope, token: str | None) -> bool:
             "The header 'x-headrace-peer' does not hold this server's token."
         )
     return True
+
+
+class OwnedByPeers:
+    """Keeps the stored responses of a gateway's tenants apart: a trusted peer names an owner beside its one key."""
+
+    def __init__(self, app: App, token: str | None) -> None:
+        self._app = app
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        named = header(scope, OWNER_HEADER)
+        # Others than peers may send what they like: it changes nothing.
+        is_kept = named is not None and scope["path"].startswith(_KEPT)
+        if is_kept and named is not None and is_trusted_peer(scope, self._token):
+            if not _OWNER.fullmatch(named):
+                raise BadRequestError("'x-headrace-owner' must be 32 hexadecimal digits.")
+            scope[OWNER] = hashlib.sha256(owner_of(scope) + b"\0" + named.encode()).digest()
+        await self._app(scope, receive, send)

@@ -19,7 +19,7 @@ from headrace.server.inner import is_background
 from headrace.server.replica import Replica, ServedModel
 from headrace.web.asgi import JSON, App, Receive, Scope, Send, header, send_json
 from headrace.web.bodies import read_body
-from headrace.web.guard import owner_of
+from headrace.web.guard import key_of, owner_of
 
 T = TypeVar("T", bound=Struct)
 
@@ -47,6 +47,12 @@ class Call(Struct, frozen=True):
         """Whose it is: the digest of its API key, empty where none is needed."""
         return owner_of(self.scope)
 
+    @property
+    def _key_digest(self) -> bytes:
+        """Prefix caches are kept apart by key: a gateway keeps its tenants apart by salts, whoever owns what."""
+        key = key_of(self.scope)
+        return b"" if key is None else key.digest
+
     def arrival(self, prefix: str, separator: str = "-") -> Arrival:
         """Its identity for the engine; the id is the answer's `id`."""
         security = self.replica.config.security
@@ -54,7 +60,7 @@ class Call(Struct, frozen=True):
             request_id=f"{prefix}{separator}{secrets.token_hex(12)}",
             time=self.scope["headrace.arrival"],
             is_trusted=self.is_peer,
-            tenant=self.owner if security.isolate_keys else b"",
+            tenant=self._key_digest if security.isolate_keys else b"",
             is_background=is_background(self.scope),
         )
 

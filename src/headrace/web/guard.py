@@ -6,6 +6,8 @@ from headrace.web.asgi import App, Message, Receive, Scope, Send, header, send_b
 from headrace.web.keys import Key, KeyRing
 
 KEY = "headrace.key"
+#: Whose a request is, where its key alone does not say so.
+OWNER = "headrace.owner"
 #: What a page's script may read of an answer.
 _EXPOSED = "x-request-id, retry-after, x-headrace-ignored-fields"
 _METHODS = "GET, POST, DELETE, OPTIONS"
@@ -34,7 +36,10 @@ def key_of(scope: Scope) -> Key | None:
 
 
 def owner_of(scope: Scope) -> bytes:
-    """Whose a request is: the digest of its API key, empty where none is needed."""
+    """Whose a request is: whom a trusted gateway asks for, or else the digest of its API key, empty where none is needed."""
+    owner: bytes | None = scope.get(OWNER)
+    if owner is not None:
+        return owner
     key = key_of(scope)
     return b"" if key is None else key.digest
 

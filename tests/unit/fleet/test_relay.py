@@ -69,7 +69,7 @@ SHOWN = (
 
 
 def make(progress: Progress | None = None, **options: object) -> Relay:
-    given = {"end": DONE, "drops_usage": False, "is_continuation": False, **options}
+    given = {"ends": {"[DONE]"}, "drops_usage": False, "is_continuation": False, **options}
     return Relay(progress or Progress(), **given)
 
 
@@ -185,7 +185,7 @@ def test_usage_over_all_keeps_what_it_does_not_know():
 
 
 def test_usage_of_anthropics_events_is_put_together():
-    relay = make(end=b"event: message_stop")
+    relay = make(ends={"message_stop"})
     stream = (
         b'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":9,"output_tokens":1}}}\n\n'
         b'event: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":4}}\n\n'

@@ -191,6 +191,28 @@ async def test_keys_keep_their_own(tmp_path):
         ).status_code == 404
 
 
+async def test_owners_that_a_peer_names_keep_their_own(tmp_path):
+    one, other = "0" * 32, "1" * 32
+    async with InProcess(tmp_path, trusted_peer_token="between us") as app:
+
+        def of(owner):
+            return {"x-headrace-peer": "between us", "x-headrace-owner": owner}
+
+        made = await make(app, of(one))
+        assert (await get(app, made["id"], of(one))).json() == made
+        went_on = await make(app, of(one), previous_response_id=made["id"])
+        assert went_on["usage"]["input_tokens"] > made["usage"]["input_tokens"]
+        # Neither another owner, nor the peer itself, nor anybody who only says so.
+        for headers in (of(other), {"x-headrace-peer": "between us"}, {"x-headrace-owner": one}):
+            assert (await get(app, made["id"], headers)).status_code == 404
+        url = f"/v1/responses/{made['id']}"
+        assert (await app.http.delete(url, headers=of(other))).status_code == 404
+        assert (await app.http.delete(url, headers=of(one))).status_code == 200
+        wrong = {**of(one), "x-headrace-peer": "a guess"}
+        assert (await get(app, made["id"], wrong)).status_code == 403
+        assert (await get(app, made["id"], of("no digest"))).status_code == 400
+
+
 async def test_a_server_that_keeps_nothing_says_so(tmp_path):
     async with InProcess(tmp_path, max_stored_responses=0) as app:
         made = await make(app)

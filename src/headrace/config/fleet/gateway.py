@@ -72,6 +72,10 @@ class GatewayConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Output that is reckoned with for a request that sets no bound."""
     chars_per_token: Annotated[float, Meta(gt=0)] = 4.0
     """Characters of prompt that are reckoned as one token, until replicas have told better."""
+    max_stored_responses: Annotated[int, Meta(ge=0)] = 50_000
+    """Responses of /v1/responses of which is remembered which replica keeps them; of others replicas are asked."""
+    stored_response_ttl: Seconds = 3600.0
+    """Seconds for which that is remembered: what replicas are configured to keep them for."""
     log_level: str = "info"
     """debug, info, warning or error."""
     log_format: str = "text"

@@ -2,13 +2,17 @@
 
 from typing import ClassVar
 
+from msgspec import structs
+
 from headrace.config.fleet.replicas import Dialect, ReplicaSpec
 from headrace.core.stats import ReplicaState
 from headrace.fleet.backends import reading
 from headrace.fleet.backends.openai import OpenAIBackend
-from headrace.fleet.backends.values import Continuation, Health, Load
+from headrace.fleet.backends.values import Call, Continuation, Health, Load, Outgoing
 
 PEER_HEADER = "x-headrace-peer"
+#: Whom a trusted gateway asks for: responses are kept apart by it.
+OWNER_HEADER = "x-headrace-owner"
 
 
 class HeadraceBackend(OpenAIBackend):
@@ -17,6 +21,7 @@ class HeadraceBackend(OpenAIBackend):
     dialect: ClassVar = Dialect.HEADRACE
     health_path: ClassVar = "/readyz"
     load_path: ClassVar = "/load"
+    keeps_responses: ClassVar = True
 
     def __init__(self, spec: ReplicaSpec) -> None:
         super().__init__(spec)
@@ -24,6 +29,20 @@ class HeadraceBackend(OpenAIBackend):
         self.chat = self.completions = way
         if spec.peer_token:
             self._headers[PEER_HEADER] = str(spec.peer_token)
+
+    def outgoing(self, call: Call) -> Outgoing:
+        """The same bytes, and whose they are."""
+        return self._owned(super().outgoing(call), call.owner)
+
+    def stored(self, method: str, path: str, owner: str) -> Outgoing | None:
+        """For this owner alone."""
+        made = super().stored(method, path, owner)
+        return None if made is None else self._owned(made, owner)
+
+    def _owned(self, made: Outgoing, owner: str) -> Outgoing:
+        if not owner or PEER_HEADER not in self._headers:
+            return made
+        return structs.replace(made, headers={**made.headers, OWNER_HEADER: owner})
 
     def read_health(self, status: int, body: bytes) -> Health:
         """200, or 503 with the reason: loading, draining, full."""

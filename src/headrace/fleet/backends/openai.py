@@ -35,6 +35,8 @@ class OpenAIBackend:
     health_path: ClassVar[str | None] = None
     load_path: ClassVar[str | None] = None
     models_path: ClassVar[str | None] = "/v1/models"
+    keeps_responses: ClassVar[bool] = False
+    """It keeps what /v1/responses made, to be asked for."""
     chat: Continuation = Continuation.NONE
     """How a chat is gone on with."""
     completions: Continuation = Continuation.TEXT
@@ -89,6 +91,12 @@ class OpenAIBackend:
     def outgoing(self, call: Call) -> Outgoing:
         """The same bytes, to the same path."""
         return Outgoing(path=self._base + call.path, body=call.body, headers=self._headers)
+
+    def stored(self, method: str, path: str, owner: str) -> Outgoing | None:
+        """To the same path; whose it is cannot be said."""
+        if not self.keeps_responses:
+            return None
+        return Outgoing(method=method, path=self._base + path, headers=self._headers)
 
     def reader(self, call: Call, headers: Mapping[str, str]) -> AnswerReader | None:
         """None: it is OpenAI-shaped already."""

@@ -14,6 +14,7 @@ class SglangBackend(GaugedBackend):
     """Metrics had `_` for `:` for a while; both are read."""
 
     dialect: ClassVar = Dialect.SGLANG
+    keeps_responses: ClassVar = True
     chat = Continuation.TEXT
     aliases: ClassVar[Aliases] = {
         RUNNING: ("sglang:num_running_reqs", "sglang_num_running_reqs"),

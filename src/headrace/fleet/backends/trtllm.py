@@ -12,6 +12,7 @@ class TrtLlmBackend(OpenAIBackend):
     """Reading `/metrics` empties its queue, so an idle server answers with nothing: that is unknown, not 0."""
 
     dialect: ClassVar = Dialect.TRTLLM
+    keeps_responses: ClassVar = True
     health_path: ClassVar = "/health"
     load_path: ClassVar = "/metrics"
 

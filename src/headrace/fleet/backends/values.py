@@ -34,6 +34,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """Becomes the id of translated answers, behind OpenAI's prefix."""
     created: int = 0
     """Seconds since the Unix epoch, for translated answers."""
+    owner: str = ""
+    """Whom replicas are to keep it for, where they keep things apart; empty: all requests are one owner's."""
 
 
 class Outgoing(Struct, frozen=True, kw_only=True):
@@ -164,6 +166,10 @@ class Backend(Protocol):
 
     def outgoing(self, call: Call) -> Outgoing:
         """The request in its words. Raises BadRequestError naming a field that it has no words for."""
+        ...
+
+    def stored(self, method: str, path: str, owner: str) -> Outgoing | None:
+        """What asks for a response that it keeps for this owner, or does something with it; None: it keeps none."""
         ...
 
     def reader(self, call: Call, headers: Mapping[str, str]) -> AnswerReader | None:

@@ -12,6 +12,7 @@ class VllmBackend(GaugedBackend):
     """The KV gauge was renamed from gpu_cache_usage_perc in 2025; some builds write `_` for `:`."""
 
     dialect: ClassVar = Dialect.VLLM
+    keeps_responses: ClassVar = True
     chat = Continuation.TEXT
     aliases: ClassVar[Aliases] = {
         RUNNING: ("vllm:num_requests_running", "vllm_num_requests_running"),

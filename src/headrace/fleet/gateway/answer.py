@@ -3,16 +3,15 @@
 import asyncio
 from collections.abc import Mapping
 
-import msgspec
-
 from headrace.core.clock import Clock
 from headrace.fleet.backends import values as wire
 from headrace.fleet.cache.serving import USAGE
 from headrace.fleet.gateway.progress import Usage
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 from headrace.web.asgi import Send, start_message
+from headrace.web.error_shapes import broken_stream
 from headrace.web.problems import answer_to
-from headrace.web.streaming import CONTENT_TYPE, DONE, event
+from headrace.web.streaming import CONTENT_TYPE
 
 #: Headers of a replica's answer that the client gets too.
 PASSED_ON = (b"content-type", b"retry-after", b"x-headrace-seed", b"x-headrace-ignored-fields")
@@ -90,10 +89,9 @@ class Answer:
         self.begun.set()
         self.began_at = self._clock.monotonic()
 
-    async def break_off(self, error: Exception, *, is_openai: bool) -> None:
+    async def break_off(self, error: Exception, path: str, num_events: int) -> None:
         """A stream ends with an error: said in an event, since the status has gone out."""
         if not self._is_stream:
             return  # a whole answer has gone out at once; only its reader is slow
-        problem = msgspec.json.encode({"error": answer_to(error).problem})
-        await self.write(event(problem) + (DONE if is_openai else b""))
+        await self.write(broken_stream(path, answer_to(error), num_events))
         await self.end()

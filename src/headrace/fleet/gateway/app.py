@@ -16,6 +16,7 @@ from headrace.fleet.replica import Standing
 from headrace.observe.prometheus import CONTENT_TYPE, expose
 from headrace.web.asgi import App, Receive, Scope, Send, send_body, send_json
 from headrace.web.endpoint import Access, Endpoint, Operation
+from headrace.web.error_shapes import error_writer_of
 from headrace.web.guard import Cors
 from headrace.web.keys import KeyRing
 from headrace.web.middleware import BodyLimit, ConnectionLimit, Observed, Problems
@@ -37,7 +38,7 @@ def build_app(
     From the outside in: observed, bounded, errors as objects; the passed-on paths first, by a table.
     """
     service = parts.service
-    routes = [*_routes(parts, clock), *admin]
+    routes = [*_routes(parts, clock), *parts.stored.endpoints(), *admin]
     router = Router(routes, redirect_slashes=False)
 
     async def routed(scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +59,7 @@ def build_app(
     app: App = Guarded(routed, parts.service, open_paths(routes, config), operators)
     app = BodyLimit(app, config.gateway.max_body_bytes)
     app = ConnectionLimit(app, config.gateway.max_connections, lambda _: None)
-    app = Problems(app, lambda _: lambda answer: answer.body)
+    app = Problems(app, error_writer_of)
     if config.security.cors_origins:
         app = Cors(app, config.security.cors_origins)
     return Observed(app, clock, parts.metrics, route_of)

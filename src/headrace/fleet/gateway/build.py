@@ -15,6 +15,9 @@ from headrace.fleet.gateway.order import Trade
 from headrace.fleet.gateway.pipelines.runner import Pipelines
 from headrace.fleet.gateway.prefix.knowledge import Knowledge
 from headrace.fleet.gateway.replica_meter import ReplicaMeter
+from headrace.fleet.gateway.responses.homes import Homes
+from headrace.fleet.gateway.responses.keepers import Keepers
+from headrace.fleet.gateway.responses.routes import StoredResponses
 from headrace.fleet.gateway.router import Router
 from headrace.fleet.gateway.routing.choose import choose
 from headrace.fleet.gateway.service import Service
@@ -42,6 +45,7 @@ class Parts(NamedTuple):
     books: Books
     toolbox: Toolbox
     knowledge: Knowledge
+    stored: StoredResponses
 
 
 def build(config: FleetConfig, clock: Clock) -> Parts:
@@ -62,6 +66,12 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
     books = Books(config, clock, metrics)
     toolbox = Toolbox(config.tools, metrics, clock)
     pipelines = Pipelines(config.pipelines, metrics, clock)
+    homes = Homes(
+        clock,
+        max_responses=config.gateway.max_stored_responses,
+        ttl=config.gateway.stored_response_ttl,
+    )
+    keepers = Keepers(registry, homes, config.gateway.max_response_bytes)
     trade = Trade(
         config=config,
         registry=registry,
@@ -70,10 +80,13 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
         accounts=books.accounts,
         ledger=books.ledger,
         canaries=Canaries(config.models),
+        homes=homes,
         clock=clock,
     )
     shadows = Shadows(dispatcher, metrics, clock)
-    service = Service(trade, open_cache(config.cache, clock, metrics), shadows, toolbox, pipelines)
+    service = Service(
+        trade, open_cache(config.cache, clock, metrics), shadows, toolbox, pipelines, keepers
+    )
 
     def on_change() -> None:
         prober.sync()
@@ -93,6 +106,7 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
         books,
         toolbox,
         knowledge,
+        StoredResponses(keepers, homes, books.accounts, config.gateway.max_response_bytes),
     )
 
 

@@ -46,6 +46,17 @@ class Call(Struct, frozen=True, kw_only=True, eq=False):
         return next(filter(None, (_count(self.body.get(name)) for name in _BOUNDS)), 0)
 
     @property
+    def previous_response(self) -> str:
+        """The stored response that it goes on from; empty: it goes on from none."""
+        given = self.body.get("previous_response_id")
+        return given if isinstance(given, str) and self.endpoint.goes_on else ""
+
+    @property
+    def is_background(self) -> bool:
+        """It is answered before it is made."""
+        return self.endpoint.goes_on and self.body.get("background") is True
+
+    @property
     def wants_usage(self) -> bool:
         """A stream's client asked for a last event with the usage."""
         options = self.body.get("stream_options")

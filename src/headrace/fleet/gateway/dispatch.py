@@ -130,7 +130,8 @@ class Dispatch:
         if not self._answer.has_begun:
             raise error
         log.warning("A stream broke off: %s", error)
-        await self._answer.break_off(error, is_openai=bool(self._call.endpoint.end))
+        path, num_events = self._call.endpoint.path, self.progress.num_events
+        await self._answer.break_off(error, path, num_events)
 
     async def _choose(self) -> Choice:
         shared = self._shared
@@ -220,6 +221,7 @@ class Dispatch:
             is_stream=self._call.is_stream,
             request_id=self._call.request_id,
             created=self._created,
+            owner=self._wanted.owner,
         )
         if not self._answer.has_begun:
             return first

@@ -28,8 +28,11 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     path: str
     kind: Kind
     needs: frozenset[Capability] = frozenset()
-    end: bytes = b""
-    """What a stream of it contains at its end; empty: only the end of the body shows it."""
+    ends: frozenset[str] = frozenset()
+    """What ends a stream of it: `[DONE]`, or names of events. Without one of them it was cut off."""
+
+    goes_on: bool = False
+    """It may go on from a response that a replica keeps."""
 
     @property
     def makes_text(self) -> bool:
@@ -42,16 +45,19 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         return self.kind in (Kind.CHAT, Kind.COMPLETION)
 
 
-_DONE = b"data: [DONE]"
+RESPONSES: Final = "/v1/responses"
+_DONE: Final = frozenset({"[DONE]"})
+_STOPS: Final = frozenset({"message_stop"})
+_STATES: Final = frozenset({"response.completed", "response.failed", "response.incomplete"})
 _EMBEDS, _SCORES = frozenset({Capability.EMBEDDINGS}), frozenset({Capability.SCORE})
 
 ENDPOINTS: Final = {
     endpoint.path: endpoint
     for endpoint in (
-        Endpoint(path="/v1/chat/completions", kind=Kind.CHAT, end=_DONE),
-        Endpoint(path="/v1/completions", kind=Kind.COMPLETION, end=_DONE),
-        Endpoint(path="/v1/responses", kind=Kind.EVENTS),
-        Endpoint(path="/v1/messages", kind=Kind.EVENTS, end=b"event: message_stop"),
+        Endpoint(path="/v1/chat/completions", kind=Kind.CHAT, ends=_DONE),
+        Endpoint(path="/v1/completions", kind=Kind.COMPLETION, ends=_DONE),
+        Endpoint(path=RESPONSES, kind=Kind.EVENTS, ends=_STATES, goes_on=True),
+        Endpoint(path="/v1/messages", kind=Kind.EVENTS, ends=_STOPS),
         Endpoint(path="/v1/embeddings", kind=Kind.VECTORS, needs=_EMBEDS),
         Endpoint(path="/v1/rerank", kind=Kind.VECTORS, needs=_SCORES),
         Endpoint(path="/v2/rerank", kind=Kind.VECTORS, needs=_SCORES),
@@ -60,7 +66,7 @@ ENDPOINTS: Final = {
         Endpoint(path="/score", kind=Kind.VECTORS, needs=_SCORES),
         Endpoint(path="/v1/messages/count_tokens", kind=Kind.TEXT),
         Endpoint(path="/v1/chat/completions/input_tokens", kind=Kind.TEXT),
-        Endpoint(path="/v1/responses/input_tokens", kind=Kind.TEXT),
+        Endpoint(path="/v1/responses/input_tokens", kind=Kind.TEXT, goes_on=True),
         Endpoint(path="/tokenize", kind=Kind.TEXT),
         Endpoint(path="/detokenize", kind=Kind.TEXT),
         Endpoint(path="/apply-template", kind=Kind.TEXT),

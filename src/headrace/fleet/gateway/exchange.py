@@ -87,7 +87,7 @@ class Exchange:
                     return
                 relay = Relay(
                     progress,
-                    end=self._call.endpoint.end,
+                    ends=self._call.endpoint.ends,
                     drops_usage=drops_usage,
                     is_continuation=answer.has_begun,
                 )
@@ -124,7 +124,10 @@ class Exchange:
         # Our key is wrong there, whatever the client sends: it must not look idle, and so draw all requests.
         if refusal.is_retryable or refusal.status == 401:
             raise UpstreamError(FailureKind.STATUS, f"status {response.status}")
-        if answer.has_begun or refusal.status in _ITS_OWN:
+        # What it goes on from is kept by this replica or by none.
+        is_lost = refusal.status == 404 and self._call.previous_response
+        is_own = refusal.status in _ITS_OWN and not is_lost
+        if answer.has_begun or is_own:
             raise UpstreamError(FailureKind.REFUSED, f"status {response.status}")
         raise RefusedError(refusal)
 

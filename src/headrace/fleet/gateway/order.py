@@ -31,7 +31,7 @@ from headrace.fleet.gateway.accounts.reservation import Reservation
 from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.call import Call
 from headrace.fleet.gateway.dispatch import Dispatch, Dispatcher
-from headrace.fleet.gateway.endpoints import Kind
+from headrace.fleet.gateway.endpoints import RESPONSES, Kind
 from headrace.fleet.gateway.exchange import RefusedError
 from headrace.fleet.gateway.flow.admission import Admission
 from headrace.fleet.gateway.flow.slot import Slot
@@ -39,6 +39,7 @@ from headrace.fleet.gateway.flow.values import Ticket
 from headrace.fleet.gateway.models.canary import Canaries, Outcome
 from headrace.fleet.gateway.models.values import Route, Target
 from headrace.fleet.gateway.progress import Usage, usage_of
+from headrace.fleet.gateway.responses.homes import Homes
 from headrace.fleet.gateway.router import Wanted
 from headrace.fleet.registry import Registry
 from headrace.web.asgi import Send
@@ -71,6 +72,7 @@ class Trade(NamedTuple):
     accounts: Accounts
     ledger: Ledger
     canaries: Canaries
+    homes: Homes
     clock: Clock
 
 
@@ -184,10 +186,18 @@ class Order:
         try:
             await self._dispatch.run(partial(self._note_lease, slot))
         finally:
+            self._note_home()
             if (usage := self._dispatch.progress.usage) is not None:
                 prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
                 slot.used(prompt_tokens=prompt, output_tokens=usage.output_tokens)
             slot.close()
+
+    def _note_home(self) -> None:
+        """The replica may keep what it answered; later requests about it go there."""
+        assert self._dispatch is not None
+        name, replica = self._dispatch.progress.name, self._dispatch.replica
+        if self._call.endpoint.path == RESPONSES and name is not None and replica is not None:
+            self._trade.homes.note(self._account.tenant, name["id"], replica.id)
 
     def _note_lease(self, slot: Slot | None = None) -> None:
         self._was_placed = True
@@ -234,6 +244,10 @@ class Order:
         prompt = usage.prompt_tokens if usage is not None else self._call.prompt_tokens
         cached = usage.cached_tokens if usage is not None else 0
         output = usage.output_tokens if usage is not None else progress.num_tokens
+        if usage is None and self._call.is_background:
+            output = (
+                self._call.output_tokens
+            )  # made later, and told to nobody: its bound is what is known
         price = dispatch.replica.spec.price
         nanos = cost(price, prompt_tokens=prompt, cached_tokens=cached, output_tokens=output)
         return Bill(dispatch.replica.id, prompt, cached, output, nanos)

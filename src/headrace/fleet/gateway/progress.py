@@ -27,16 +27,18 @@ class Usage(Struct, frozen=True):
 
 
 class _Whole(Struct):
+    id: Any = None  # whatever it is, the rest is read
     usage: dict[str, Any] | None = None
 
 
-class _Foreign(_Whole):
+class _Named(_Whole):
+    type: Any = None
     message: _Whole | None = None
     response: _Whole | None = None
 
 
 _WHOLE = msgspec.json.Decoder(_Whole)
-_FOREIGN = msgspec.json.Decoder(_Foreign)
+_NAMED = msgspec.json.Decoder(_Named)
 
 
 class Progress:
@@ -55,7 +57,9 @@ class Progress:
         self.num_tokens = 0
         """As told, or one for each event with text."""
         self.name: dict[str, Any] | None = None
-        """`id` and `created` of the first event: all later ones carry the same."""
+        """`id`, and `created` where there is one, of the first event: all later ones carry the same."""
+        self.num_events = 0
+        """Passed on, of APIs that name their events."""
         self.has_finished = False
         """The finish reason was passed on."""
         self.is_done = False
@@ -65,21 +69,23 @@ class Progress:
     def note_whole(self, body: bytes) -> bool:
         """An answer in one piece; one that tells no usage has none. False for what is no JSON."""
         try:
-            usage = _WHOLE.decode(body).usage
+            told = _WHOLE.decode(body)
         except (msgspec.ValidationError, RecursionError):
             return True  # of another shape, such as a list
         except (msgspec.DecodeError, UnicodeDecodeError):
             return False
-        if usage is not None:
-            self.usage = usage_of(usage)
+        if told.usage is not None:
+            self.usage = usage_of(told.usage)
+        if isinstance(told.id, str) and told.id:
+            self.name = {"id": told.id}
         return True
 
-    def note_foreign_usage(self, data: bytes) -> None:
-        """An event of Anthropic's or of OpenAI's responses; each tells a part, or all so far."""
+    def note_named(self, data: bytes) -> str:
+        """An event of Anthropic's or of OpenAI's responses; each tells a part of the usage, or all so far. Its type."""
         try:
-            told = _FOREIGN.decode(data)
-        except (msgspec.DecodeError, RecursionError):
-            return
+            told = _NAMED.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return ""
         for holder in (told, told.message, told.response):
             if holder is not None and holder.usage is not None:
                 old, new = self.usage or Usage(), usage_of(holder.usage)
@@ -88,6 +94,10 @@ class Progress:
                     max(old.cached_tokens, new.cached_tokens),
                     max(old.output_tokens, new.output_tokens),
                 )
+        for holder in (told.response, told.message):
+            if self.name is None and holder is not None and isinstance(holder.id, str):
+                self.name = {"id": holder.id}
+        return told.type if isinstance(told.type, str) else ""
 
     def add_tokens(self, token_ids: list[int]) -> None:
         """Tokens whose text, if there is any yet, is passed on with them."""

@@ -6,6 +6,7 @@ are passed on, so that an answer can be gone on with after any of them.
 """
 
 import re
+from collections.abc import Set
 from typing import Any, Final
 
 import msgspec
@@ -23,11 +24,19 @@ _COMMENT: Final = re.compile(
 #: Ends, usage, errors and the end marker: events that hold one of them are read.
 _NEWS: Final = re.compile(
     rb'"finish_reason":\s*"|"usage":\s*\{|"object":\s*"error"'
-    rb'|^data:\s*(?:\{\s*"error"|\[DONE\])|^event: message_stop',
+    rb'|^data:\s*(?:\{\s*"error"|\[DONE\])'
+    rb'|(?:^event: ?|"type":\s*")(?:error|message_stop|response\.(?:completed|failed|incomplete))\b',
     re.MULTILINE,
 )
+#: APIs that name their events: what one is called, and what says that it is a piece of text.
+_NAME: Final = re.compile(rb"^event: ?(\S+)", re.MULTILINE)
+_PIECE: Final = b"delta\ndata:"
 #: What a replica that was asked for usage puts into events that have none.
 _NO_USAGE: Final = b',"usage":null}\n\n'
+
+
+#: The end of OpenAI's older streams.
+DONE_MARK: Final = "[DONE]"
 
 
 class _Tokens(Struct):
@@ -77,12 +86,13 @@ class Relay:
     """One replica's part of one answer."""
 
     def __init__(
-        self, progress: Progress, *, end: bytes, drops_usage: bool, is_continuation: bool
+        self, progress: Progress, *, ends: Set[str], drops_usage: bool, is_continuation: bool
     ) -> None:
-        """`end` marks the end of a stream. `drops_usage`: usage was not asked for by the client, but by us."""
+        """`ends` mark the end of a stream. `drops_usage`: usage was not asked for by the client, but by us."""
         self.progress = progress
         self._cutter = EventCutter()
-        self._end = end
+        self._ends = ends
+        self._is_named = bool(ends) and DONE_MARK not in ends
         self._drops_usage = drops_usage
         self._is_continuation = is_continuation
         # One that goes on by text takes what was there before for a part of its prompt.
@@ -113,8 +123,15 @@ class Relay:
             progress.add_tokens(token_ids)
             events = _COMMENT.sub(b"", events)
         else:
-            progress.num_tokens += events.count(b"\ndata:") + events.startswith(b"data:")
+            progress.num_tokens += self._count(events)
         return events.replace(_NO_USAGE, b"}\n\n") if self._drops_usage else events
+
+    def _count(self, events: bytes) -> int:
+        """Tokens that the replica does not tell: one for each event that may have text."""
+        if self._is_named:
+            self.progress.num_events += events.count(b"\n\n")
+            return events.count(_PIECE)
+        return events.count(b"\ndata:") + events.startswith(b"data:")
 
     def take_new(self) -> int:
         """Tokens since the last call."""
@@ -130,7 +147,7 @@ class Relay:
 
     def check_end(self) -> None:
         """The body has ended. Raises UpstreamError if the answer has not."""
-        if (self._end and not self.progress.is_done) or self._cutter.tail.strip():
+        if (self._ends and not self.progress.is_done) or self._cutter.tail.strip():
             raise UpstreamError(FailureKind.CUT, "the answer ended without its end marker")
 
     def _edit(self, events: bytes) -> bytes:
@@ -152,8 +169,8 @@ class Relay:
             token_ids = _token_ids(event)
             event = _COMMENT.sub(b"", event + b"\n").removesuffix(b"\n")
         edited = event
-        if event.startswith(b"event:"):
-            self._note_foreign(event)
+        if self._is_named and event:
+            self._note_named(event, has_ids=bool(token_ids))
         elif (data := _DATA.search(event)) is None:
             pass
         elif data[1].strip() == b"[DONE]":
@@ -163,13 +180,21 @@ class Relay:
         self.progress.add_tokens(token_ids)
         return edited
 
-    def _note_foreign(self, event: bytes) -> None:
-        """An event with a name, of another API than OpenAI's older ones: it is passed on whatever it says."""
-        if self._end and event.startswith(self._end):
-            self.progress.is_done = True
-        data = _DATA.search(event)
-        if data is not None:
-            self.progress.note_foreign_usage(data[1])
+    def _note_named(self, event: bytes, *, has_ids: bool) -> None:
+        """An event of another API than OpenAI's older ones: it is passed on whatever it says, unless that is a failure.
+
+        Raises UpstreamError for one that tells of a failure.
+        """
+        data, name = _DATA.search(event), _NAME.search(event)
+        kind = self.progress.note_named(data[1]) if data is not None else ""
+        kind = name[1].decode("latin-1") if name is not None else kind
+        if kind == "error":
+            said = data[1] if data is not None else b""
+            raise UpstreamError(FailureKind.STATUS, said[:200].decode("utf-8", "replace"))
+        num_tokens = self._count(event + b"\n\n")
+        if not has_ids:
+            self.progress.num_tokens += num_tokens
+        self.progress.is_done |= kind in self._ends
 
     def _edit_data(self, event: bytes, data: re.Match[bytes]) -> bytes:
         """The event as the client gets it; empty for one that it does not get."""

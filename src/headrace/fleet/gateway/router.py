@@ -48,6 +48,10 @@ class Wanted(NamedTuple):
     """Those of some replicas that can do what the request needs."""
     prompt: Prompt | None = None
     """Where replicas are chosen by what they have cached of it."""
+    home: str = ""
+    """The only replica that can answer, which keeps what the request goes on from; empty: any can."""
+    owner: str = ""
+    """Whom replicas are to keep the answer for."""
 
 
 class Router:
@@ -78,6 +82,8 @@ class Router:
     def pick(self, wanted: Wanted, avoided: Collection[str] = ()) -> Choice | None:
         """The replica to try next; None if there is none. Those in `avoided` only if there is no other."""
         serving = wanted.suited(self._registry.serving(wanted.model)).replicas
+        if wanted.home:
+            serving = [replica for replica in serving if replica.id == wanted.home]
         fresh = [r for r in serving if r.id not in avoided]
         replicas = fresh or serving
         if not replicas:

@@ -7,9 +7,16 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from headrace.config.fleet.root import FleetConfig
-from headrace.core.errors import BadRequestError, ConfigError, ModelNotFoundError, UnavailableError
+from headrace.core.errors import (
+    BadRequestError,
+    ConfigError,
+    ModelNotFoundError,
+    NotFoundError,
+    UnavailableError,
+)
 from headrace.fleet.cache.front import REQUEST_HEADER, Inquiry, ResponseCache
 from headrace.fleet.cache.serving import serve
 from headrace.fleet.gateway.accounts.account import ANONYMOUS, Account
@@ -22,6 +29,8 @@ from headrace.fleet.gateway.models.values import Asked, Route, Target
 from headrace.fleet.gateway.order import Order, Trade
 from headrace.fleet.gateway.pipelines.runner import Pipelines
 from headrace.fleet.gateway.prefix.knowledge import BY_PREFIX
+from headrace.fleet.gateway.responses.homes import owner_of
+from headrace.fleet.gateway.responses.keepers import Keepers
 from headrace.fleet.gateway.router import Router, Wanted
 from headrace.fleet.gateway.shadow import Shadows
 from headrace.fleet.gateway.tools.chat_loop import ChatLoop
@@ -53,12 +62,14 @@ class Service:
         shadows: Shadows,
         toolbox: Toolbox,
         pipelines: Pipelines,
+        keepers: Keepers,
     ) -> None:
         self._trade = trade
         self._toolbox = toolbox
         self.pipelines = pipelines
         self.cache = cache
         self._shadows = shadows
+        self._keepers = keepers
         self._bodies = BodyBudget(trade.config.gateway.max_buffered_bytes)
         self._random = random.Random()
         self.is_draining = False
@@ -191,9 +202,13 @@ class Service:
         name = self._named(call)
         route = self._route(call, account, name)
         salt = self._salt(account, call)
+        owner = owner_of(account.tenant) if call.endpoint.goes_on else ""
+        home = ""
+        if call.previous_response:
+            route, home = await self._at_home(call, account, route)
 
         def wanted_of(target: Target) -> Wanted:
-            return self._wanted(call, target, salt)
+            return self._wanted(call, target, salt)._replace(home=home, owner=owner)
 
         if route.shadow is not None:
             self._shadows.copy(call, wanted_of(route.shadow))
@@ -202,6 +217,29 @@ class Service:
         outcome = await serve(self.cache, inquiry, send, order.make, order.admit)
         if not outcome.was_made:
             order.record_told(outcome.usage)
+
+    async def _at_home(self, call: Call, account: Account, route: Route) -> tuple[Route, str]:
+        """The way of a request that goes on from a stored response, and the replica that keeps it.
+
+        Raises BadRequestError where that replica is not there, or does not serve the model.
+        """
+        try:
+            replica = await self._keepers.find(account.tenant, call.previous_response)
+        except NotFoundError as error:
+            raise BadRequestError(
+                f"'previous_response_id': {error}",
+                param="previous_response_id",
+                code="previous_response_not_found",
+            ) from None
+        targets = tuple(target for target in route.targets if target.model in replica.models)
+        if not targets or replica.is_draining:
+            what = "takes no new requests" if targets else "does not serve the model"
+            raise BadRequestError(
+                f"'previous_response_id': the replica that keeps this response {what}; send the conversation instead.",
+                param="previous_response_id",
+                code="previous_response_not_found",
+            )
+        return structs.replace(route, targets=targets), replica.id
 
     def inner(self, path: str, body: Mapping[str, Any], outer: Call) -> Call:
         """A request that is made for another one."""

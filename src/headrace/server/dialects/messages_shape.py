@@ -34,8 +34,8 @@ from headrace.api.usage import Usage
 from headrace.completion.delta import Delta
 from headrace.completion.parts import Grown, Opened, Part, PartKind, Parts, Step
 from headrace.core.events import FinishReason
-from headrace.server.dialects.errors import anthropic_error
 from headrace.server.shapes import Head
+from headrace.web.error_shapes import anthropic_error
 from headrace.web.problems import answer_to
 from headrace.web.streaming import Framing, named_event
 

@@ -8,8 +8,10 @@ import msgspec
 from headrace.api.messages import ErrorBody, ErrorDetail
 from headrace.web.asgi import Scope
 from headrace.web.problems import Answer
+from headrace.web.streaming import DONE, event, named_event
 
 _MESSAGES: Final = "/v1/messages"
+_RESPONSES: Final = "/v1/responses"
 _TYPES: Final = {
     401: "authentication_error",
     403: "permission_error",
@@ -41,3 +43,21 @@ def anthropic_error(answer: Answer, request_id: str | None = None) -> ErrorBody:
     return ErrorBody(
         error=ErrorDetail(type=kind, message=answer.problem.message), request_id=request_id
     )
+
+
+def broken_stream(path: str, answer: Answer, num_events: int) -> bytes:
+    """The end of a stream that broke off behind so many events, as clients of this API expect it."""
+    if path == _MESSAGES:
+        return named_event(msgspec.json.encode(anthropic_error(answer)))
+    problem = answer.problem
+    if path == _RESPONSES:
+        told = {
+            "type": "error",
+            "sequence_number": num_events,
+            "code": problem.code,
+            "message": problem.message,
+            "param": problem.param,
+            "error": problem,
+        }
+        return named_event(msgspec.json.encode(told))
+    return event(msgspec.json.encode({"error": problem})) + DONE
