@@ -21,7 +21,9 @@ def make_driver(kind: DriverKind, fleet_name: str, config: DriversConfig, clock:
     """Raises ConfigError for a place that is not at hand, DriverError for one that cannot be used."""
     match kind:
         case DriverKind.LOCAL:
-            return LocalDriver(state_directory(fleet_name, config), config.local, clock)
+            return LocalDriver(
+                state_directory(fleet_name, config) / "replicas", config.local, clock
+            )
         case DriverKind.RAY:
             return RayDriver(fleet_name, config.ray, clock)
         case _:

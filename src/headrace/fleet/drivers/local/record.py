@@ -67,6 +67,19 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def own_directory(directory: Path) -> None:
+    """Make it if it is not there, for this user alone. Raises DriverError for one that others could write to."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = directory.stat(follow_symlinks=False)
+    except OSError as error:
+        raise DriverError(f"{directory} cannot be made: {error.strerror}.") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise DriverError(f"{directory} must be a directory of this user's own.")
+    if found.st_mode & 0o077:
+        directory.chmod(0o700)
+
+
 class Records:
     """A directory of notes, logs and one secret, which only this user may read."""
 
@@ -74,15 +87,7 @@ class Records:
         """Raises DriverError for a directory that others could write to."""
         self.directory = directory
         self._complaints: dict[str, str] = {}
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = directory.stat(follow_symlinks=False)
-        except OSError as error:
-            raise DriverError(f"{directory} cannot be made: {error.strerror}.") from None
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise DriverError(f"{directory} must be a directory of this user's own.")
-        if found.st_mode & 0o077:
-            directory.chmod(0o700)
+        own_directory(directory)
 
     def read_all(self) -> list[Record]:
         """Every note that can be read. Raises DriverError if the directory cannot."""

@@ -1,0 +1,1 @@
+"""`headrace up` and `headrace down`: a whole fleet by one command."""

@@ -1,0 +1,118 @@
+"""`headrace up`: a gateway with an autoscaler beside it, and the replicas of all pools. `headrace down` ends all that."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from headrace.config.fleet.root import FleetConfig
+from headrace.core.clock import Clock
+from headrace.core.errors import ConfigError
+from headrace.fleet.drivers.build import check_pools, fleet_name, make_drivers, state_directory
+from headrace.fleet.drivers.local import process
+from headrace.fleet.gateway.companion import MakeCompanion
+from headrace.fleet.gateway.run import check_parts, run_gateway
+from headrace.fleet.up.lease import holder_of, lease
+from headrace.fleet.up.stop import stop_all
+
+#: Seconds that replicas get to end once nothing is sent to them any more.
+STOP_GRACE: Final = 30.0
+#: Beyond its own bounds: so long a controller may take to end.
+_SPARE_SECONDS: Final = 30.0
+_PERIOD: Final = 0.05
+
+Tell = Callable[[str], None]
+
+
+def check_fleet(config: FleetConfig) -> None:
+    """Raises ConfigError for what is well formed and cannot be."""
+    check_parts(config)
+    check_pools(config.pools)
+    if not config.pools:
+        raise ConfigError(
+            "The fleet has no pools; `headrace gateway` serves replicas that run by themselves."
+        )
+
+
+def run_up(
+    file: Path,
+    config: FleetConfig,
+    *,
+    keeps: bool,
+    companion: MakeCompanion,
+    clock: Clock,
+    tell: Tell,
+) -> int:
+    """Serve until a signal, then stop all replicas unless it `keeps` them; the exit code.
+
+    Raises ConfigError, also where the fleet is up already.
+    """
+    check_fleet(config)
+    name = fleet_name(config, file)
+    with lease(state_directory(name, config.drivers)):
+        code = run_gateway(
+            file,
+            config,
+            clock=clock,
+            companion=companion,
+            announce=lambda url: tell(summary(name, config, url, keeps=keeps)),
+        )
+        if keeps:
+            tell("The replicas run on; `headrace up` adopts them, `headrace down` stops them.")
+            return code
+        return code or _stop(name, config, clock, STOP_GRACE, tell)
+
+
+def run_down(file: Path, config: FleetConfig, *, grace: float, clock: Clock, tell: Tell) -> int:
+    """End the controller of a fleet, wherever it runs on this machine, and all replicas: 0 when nothing is left.
+
+    Raises ConfigError, DriverError.
+    """
+    name = fleet_name(config, file)
+    directory = state_directory(name, config.drivers)
+    holder = holder_of(directory)
+    if holder is not None:
+        tell(f"Ending process {holder.pid}, which has the fleet up …")
+        process.send(holder, signal.SIGTERM)
+        patience = config.gateway.drain_timeout + STOP_GRACE + _SPARE_SECONDS
+        end = clock.monotonic() + patience
+        while holder_of(directory) is not None:
+            if clock.monotonic() > end:
+                tell(f"Process {holder.pid} has not ended within {patience:.0f} s.")
+                return 1
+            clock.sleep(_PERIOD)
+    with lease(directory):
+        return _stop(name, config, clock, grace, tell)
+
+
+def summary(name: str, config: FleetConfig, url: str, *, keeps: bool) -> str:
+    """What is up, and how it ends."""
+    lines = [f"The fleet {name} is at {url}"]
+    width = max(len(pool.name) for pool in config.pools)
+    for pool in config.pools:
+        counts = f"{pool.min_replicas} to {pool.max_replicas} replicas"
+        warm = f", {pool.warm_replicas} warm" if pool.warm_replicas else ""
+        lines.append(f"  {pool.name.ljust(width)}  {pool.model}: {counts}{warm}, {pool.driver}")
+    lines.append(
+        "Ctrl-C ends the gateway; the replicas run on."
+        if keeps
+        else "Ctrl-C finishes what runs, then stops the replicas."
+    )
+    return "\n".join(lines)
+
+
+def _stop(name: str, config: FleetConfig, clock: Clock, grace: float, tell: Tell) -> int:
+    try:
+        return asyncio.run(_stop_now(name, config, clock, grace, tell))
+    except KeyboardInterrupt:
+        tell("Once more: killing them.")
+        return asyncio.run(_stop_now(name, config, clock, 0.0, tell))
+
+
+async def _stop_now(name: str, config: FleetConfig, clock: Clock, grace: float, tell: Tell) -> int:
+    drivers = make_drivers(name, config, clock)
+    left = await stop_all(drivers.values(), clock, grace=grace, tell=tell)
+    if left:
+        tell(f"Still there: {', '.join(instance.id for instance in left)}.")
+    return 1 if left else 0

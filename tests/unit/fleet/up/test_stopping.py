@@ -1,0 +1,86 @@
+"""All replicas are told, and waited for as long as they may take."""
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+from tests.support.fake_clock import FakeClock
+from tests.support.fake_driver import FakeDriver
+
+from headrace.config.fleet.drivers import DriversConfig, LocalConfig
+from headrace.config.fleet.pools import PoolConfig
+from headrace.config.fleet.root import FleetConfig
+from headrace.core.errors import ConfigError, DriverError
+from headrace.fleet.up.run import check_fleet, run_down, summary
+from headrace.fleet.up.stop import stop_all
+
+POOL = PoolConfig(name="chat", model="tiny", warm_replicas=1)
+
+
+async def passing(clock: FakeClock) -> None:
+    while True:
+        clock.advance(0.5)
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(("stopping", "num_left"), [(5.0, 0), (500.0, 0), (0.0, 0)])
+async def test_those_of_every_place_end(stopping: float, num_left: int) -> None:
+    clock, told = FakeClock(), list[str]()
+    drivers = [FakeDriver(clock, stopping=stopping) for _ in range(2)]
+    for driver in drivers:
+        for _ in range(2):
+            await driver.start(POOL)
+    time = asyncio.ensure_future(passing(clock))
+    left = await stop_all(drivers, clock, grace=10, tell=told.append)
+    time.cancel()
+    assert len(left) == num_left
+    assert [len(driver.snapshot()) for driver in drivers] == [0, 0]
+    assert told == ["Stopping chat-1, chat-2 …"] * 2
+
+
+class Endless(FakeDriver):
+    """Its instances are told, and stay."""
+
+    async def stop(self, instance_id: str, *, grace: float) -> None:
+        """Nothing happens."""
+
+
+async def test_it_gives_up_and_says_who_is_left() -> None:
+    clock = FakeClock()
+    driver = Endless(clock)
+    started = await driver.start(POOL)
+    time = asyncio.ensure_future(passing(clock))
+    left = await stop_all([driver], clock, grace=10, tell=lambda _: None)
+    time.cancel()
+    assert [instance.id for instance in left] == [started.id]
+
+
+async def test_a_place_that_cannot_be_asked_is_an_error() -> None:
+    driver = FakeDriver(FakeClock())
+    driver.is_down = True
+    with pytest.raises(DriverError):
+        await stop_all([driver], FakeClock(), grace=1, tell=lambda _: None)
+
+
+def test_down_of_a_fleet_that_is_not_up_is_done(tmp_path: Path) -> None:
+    drivers = DriversConfig(local=LocalConfig(directory=str(tmp_path)))
+    config = FleetConfig(name="shop", pools=(POOL,), drivers=drivers)
+    told: list[str] = []
+    assert run_down(tmp_path / "x", config, grace=1, clock=FakeClock(), tell=told.append) == 0
+    assert told == []
+
+
+def test_a_fleet_without_pools_is_not_for_up() -> None:
+    with pytest.raises(ConfigError, match="headrace gateway"):
+        check_fleet(FleetConfig())
+
+
+def test_the_summary_names_address_pools_and_the_way_out() -> None:
+    config = FleetConfig(pools=(POOL, PoolConfig(name="embeddings", model="e5", min_replicas=0)))
+    text = summary("shop", config, "http://127.0.0.1:8080", keeps=False)
+    assert "shop is at http://127.0.0.1:8080" in text
+    assert re.search(r"chat +tiny: 1 to 4 replicas, 1 warm, local", text)
+    assert re.search(r"embeddings +e5: 0 to 4 replicas, local", text)
+    assert "stops the replicas" in text
+    assert "run on" in summary("shop", config, "u", keeps=True)
