@@ -30,6 +30,8 @@ from headrace.server.replica import Replica, ServedModel
 class InProcessClient:
     """Behaves like engine.client.EngineClient: steps the engine on the event loop, or holds it still."""
 
+    pid = None  # no process of its own
+
     def __init__(self, engine: FakeEngine, info: ModelInfo) -> None:
         self.info = info
         self.state = ReplicaState.READY

@@ -15,7 +15,7 @@ KEY_VARIABLE = "HEADRACE_ADMIN_KEY"
 _TIMEOUT = 30.0
 _PIECE = 64 * 1024
 #: What every admin API has: without these there is none.
-_PATHS = ("/replicas", "/reload", "/keys", "/usage")
+_PATHS = ("/replicas", "/reload", "/keys", "/usage", "/slos", "/alerts")
 
 
 def add_gateway(parser: Parser) -> None:

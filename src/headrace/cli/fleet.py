@@ -10,11 +10,17 @@ import msgspec
 from headrace.cli.admin_client import AdminClient, add_gateway, admin_client
 from headrace.cli.flags import Parser
 from headrace.cli.fleet_accounts import keys_main, usage_main
+from headrace.cli.fleet_alerts import alerts_main, slos_main
 from headrace.cli.tables import table
 from headrace.core.errors import ConfigError
 
 #: What has a command line of its own.
-PARTS = {"keys": keys_main, "usage": usage_main}
+PARTS = {
+    "keys": keys_main,
+    "usage": usage_main,
+    "alerts": alerts_main,
+    "slos": slos_main,
+}
 ACTIONS = {
     "status": "Show every replica: its standing, what it has to do, how fast it is.",
     "add": "Add a replica by its URL, or change one that was added.",
@@ -70,7 +76,7 @@ def make_parser() -> Parser:
     """The parser of `headrace fleet`."""
     parser = Parser(
         "headrace fleet",
-        "Show and change a gateway's replicas, or its `keys` and `usage` (each has a --help).",
+        "Show and change a gateway's replicas, or its `keys`, `usage`, `slos` and `alerts` (each has a --help).",
         "ACTION [REPLICA]",
     )
     parser.add_argument(

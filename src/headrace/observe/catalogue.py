@@ -1,12 +1,12 @@
 """Every metric there is: one table. Exposition, docs and the contract test read it.
 
 `vllm` lists the names under which vLLM (and the routers and dashboards made for it) knows the same
-number; they are served on `/metrics/vllm`.
+number; they are served on `/metrics/vllm`. `genai` is the name in OpenTelemetry's conventions, on `/metrics/genai`.
 """
 
 from collections.abc import Iterable
 
-from headrace.observe import gateway_metrics
+from headrace.observe import cache_metrics, gateway_metrics, system_metrics
 from headrace.observe.metric import (
     DURATION,
     INTERVAL,
@@ -52,6 +52,7 @@ TTFT = Metric(
     "headrace_time_to_first_token_seconds", Kind.HISTOGRAM, "seconds",
     "From the arrival of a request to its first token, as the HTTP process sees it.",
     buckets=LATENCY, vllm=("vllm:time_to_first_token_seconds",),
+    genai="gen_ai.server.time_to_first_token",
 )  # fmt: skip
 ITL = Metric(
     "headrace_inter_token_latency_seconds", Kind.HISTOGRAM, "seconds",
@@ -63,11 +64,13 @@ TPOT = Metric(
     "headrace_request_time_per_output_token_seconds", Kind.HISTOGRAM, "seconds",
     "Mean time between the tokens of one finished sequence.",
     buckets=INTERVAL, vllm=("vllm:request_time_per_output_token_seconds",),
+    genai="gen_ai.server.time_per_output_token",
 )  # fmt: skip
 E2E = Metric(
     "headrace_request_duration_seconds", Kind.HISTOGRAM, "seconds",
     "From arrival to the last token of a sequence.",
     buckets=DURATION, vllm=("vllm:e2e_request_latency_seconds",),
+    genai="gen_ai.server.request.duration",
 )  # fmt: skip
 QUEUE_TIME = Metric(
     "headrace_request_queue_seconds", Kind.HISTOGRAM, "seconds",
@@ -92,11 +95,13 @@ INFERENCE_TIME = Metric(
 REQUEST_PROMPT_TOKENS = Metric(
     "headrace_request_prompt_tokens", Kind.HISTOGRAM, "tokens", "Prompt tokens of a finished sequence.",
     buckets=TOKENS, vllm=("vllm:request_prompt_tokens",),
+    genai="gen_ai.client.token.usage", genai_labels=(("gen_ai_token_type", "input"),),
 )  # fmt: skip
 REQUEST_GENERATION_TOKENS = Metric(
     "headrace_request_generation_tokens", Kind.HISTOGRAM, "tokens",
     "Output tokens of a finished sequence.",
     buckets=TOKENS, vllm=("vllm:request_generation_tokens",),
+    genai="gen_ai.client.token.usage", genai_labels=(("gen_ai_token_type", "output"),),
 )  # fmt: skip
 LONGEST_SEQUENCE = Metric(
     "headrace_longest_sequence_tokens", Kind.GAUGE, "tokens",
@@ -133,13 +138,21 @@ KV_USAGE = Metric(
     "headrace_kv_usage_ratio", Kind.GAUGE, "ratio", "Share of KV blocks that sequences hold.",
     vllm=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
 )  # fmt: skip
+MAX_SEQUENCES = Metric(
+    "headrace_max_running_sequences", Kind.GAUGE, "sequences", "Sequences that may take part in one step.",
+)  # fmt: skip
 STEPS = Metric("headrace_steps_total", Kind.COUNTER, "steps", "Steps finished.")
 STEP_TIME = Metric(
-    "headrace_step_seconds", Kind.HISTOGRAM, "seconds", "Duration of a step.", buckets=INTERVAL,
+    "headrace_step_seconds", Kind.HISTOGRAM, "seconds",
+    "Duration of a step, by what it ran: prefill, decode or mixed.", ("kind",), buckets=INTERVAL,
 )  # fmt: skip
 STEP_SIZE = Metric(
     "headrace_step_tokens", Kind.HISTOGRAM, "tokens", "Tokens that a step ran, prefill and decode.",
     buckets=STEP_TOKENS, vllm=("vllm:iteration_tokens_total",),
+)  # fmt: skip
+STEP_TOKENS_RUN = Metric(
+    "headrace_step_tokens_run_total", Kind.COUNTER, "tokens",
+    "Tokens that steps ran, by kind: prefill or decode.", ("kind",),
 )  # fmt: skip
 STEP_SEQUENCES = Metric(
     "headrace_step_sequences_total", Kind.COUNTER, "sequences",
@@ -309,83 +322,24 @@ PROCESS_START = Metric(
     "When the HTTP process started, since the Unix epoch.", server_wide=True,
 )  # fmt: skip
 
-# Gateway: response cache ------------------------------------------------------------------------
-CACHE_REQUESTS = Metric(
-    "headrace_cache_requests_total", Kind.COUNTER, "requests",
-    "Requests by what the response cache did for them: hit, miss, shared (with an identical one in flight), "
-    "semantic (a hit by meaning), bypass.",
-    ("result",),
-)  # fmt: skip
-CACHE_STORES = Metric(
-    "headrace_cache_stores_total", Kind.COUNTER, "answers",
-    "Answers that were to be kept: kept, too_large, unfit (an error, or cut off), dropped (too many at once).",
-    ("result",), server_wide=True,
-)  # fmt: skip
-CACHE_ENTRIES = Metric(
-    "headrace_cache_entries", Kind.GAUGE, "answers", "Answers in the embedded cache.", server_wide=True,
-)  # fmt: skip
-CACHE_BYTES = Metric(
-    "headrace_cache_bytes", Kind.GAUGE, "bytes", "Their size.", server_wide=True,
-)  # fmt: skip
-CACHE_ERRORS = Metric(
-    "headrace_cache_errors_total", Kind.COUNTER, "operations",
-    "Times that the cache's store failed or was too slow; each was a miss.", server_wide=True,
-)  # fmt: skip
-CACHE_LOOKUP_TIME = Metric(
-    "headrace_cache_lookup_seconds", Kind.HISTOGRAM, "seconds",
-    "Time to look an answer up and make it ready to send.", buckets=INTERVAL, server_wide=True,
-)  # fmt: skip
-CACHE_FLIGHTS = Metric(
-    "headrace_cache_flights", Kind.GAUGE, "answers", "Answers in the making that others may join.",
-    server_wide=True,
-)  # fmt: skip
-CACHE_FLIGHT_BYTES = Metric(
-    "headrace_cache_flight_bytes", Kind.GAUGE, "bytes", "What is held of them.", server_wide=True,
-)  # fmt: skip
-SEMANTIC_LOOKUPS = Metric(
-    "headrace_semantic_cache_lookups_total", Kind.COUNTER, "requests",
-    "Questions that were looked for by meaning: hit, guarded (similar, and kept apart by a guard), none (nothing "
-    "similar), failed (no vector).",
-    ("result",), server_wide=True,
-)  # fmt: skip
-SEMANTIC_GUARDED = Metric(
-    "headrace_semantic_cache_guarded_total", Kind.COUNTER, "questions",
-    "Similar questions that were kept apart, by guard: numbers, units, quotes, names, symbols, negation, relations, "
-    "scope, opposites, order, words.",
-    ("guard",), server_wide=True,
-)  # fmt: skip
-SEMANTIC_SHADOW = Metric(
-    "headrace_semantic_cache_shadow_total", Kind.COUNTER, "questions",
-    "What shadow mode would have told, compared with the real answer: right or wrong.", ("verdict",),
-)  # fmt: skip
-SEMANTIC_SIMILARITY = Metric(
-    "headrace_semantic_cache_shadow_similarity", Kind.HISTOGRAM, "cosine",
-    "How similar those questions were, by verdict: where to put the threshold.", ("verdict",),
-    buckets=(0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 1.0),
-)  # fmt: skip
-SEMANTIC_TIME = Metric(
-    "headrace_semantic_cache_embedding_seconds", Kind.HISTOGRAM, "seconds",
-    "Time to get the vector of a question.", buckets=INTERVAL, server_wide=True,
-)  # fmt: skip
-SEMANTIC_ENTRIES = Metric(
-    "headrace_semantic_cache_entries", Kind.GAUGE, "questions", "Questions in the index.",
-    server_wide=True,
-)  # fmt: skip
-
 
 def catalogue() -> tuple[Metric, ...]:
-    """All metrics, in the order of this file; then those of gateways by replica."""
-    tables = (globals(), vars(gateway_metrics))
+    """All metrics, in the order of this file; then those of gateways by replica and request, and of their caches."""
+    tables = (globals(), vars(gateway_metrics), vars(cache_metrics), vars(system_metrics))
     return tuple(v for table in tables for v in table.values() if isinstance(v, Metric))
 
 
 def markdown(metrics: Iterable[Metric] | None = None) -> str:
     """The table for the documentation."""
-    lines = ["| Name | Kind | Unit | Labels | vLLM | Meaning |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| Name | Kind | Unit | Labels | vLLM, OpenTelemetry | Meaning |",
+        "|---|---|---|---|---|---|",
+    ]
     for metric in catalogue() if metrics is None else metrics:
         labels = metric.labels if metric.server_wide else ("model", *metric.labels)
+        others = [*metric.vllm, *([metric.genai] if metric.genai else [])]
         lines.append(
             f"| `{metric.name}` | {metric.kind} | {metric.unit} | {', '.join(labels)} | "
-            f"{' '.join(f'`{name}`' for name in metric.vllm)} | {metric.meaning} |"
+            f"{' '.join(f'`{name}`' for name in others)} | {metric.meaning} |"
         )
     return "\n".join(lines) + "\n"

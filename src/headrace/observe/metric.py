@@ -25,8 +25,42 @@ class Metric:
     """Beside `model`, which every family has unless it is `server_wide`."""
     buckets: tuple[float, ...] = ()
     vllm: tuple[str, ...] = ()
+    genai: str = ""
+    """Its name in OpenTelemetry's conventions for generative AI; `genai_names.py` serves it."""
+    genai_labels: tuple[tuple[str, str], ...] = ()
+    """Attributes that it has there beside its labels."""
     server_wide: bool = False
 
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """Of the buckets that are counted: ours, and those of the conventions where it has a name there."""
+        return tuple(sorted({*self.buckets, *self.genai_buckets}))
+
+    @property
+    def genai_buckets(self) -> tuple[float, ...]:
+        """Buckets under that name; empty without one."""
+        if not self.genai:
+            return ()
+        return next((b for end, b in GENAI_BUCKETS if self.genai.endswith(end)), GENAI_DURATION)
+
+
+# OpenTelemetry's advice for metrics of generative AI (semantic-conventions-genai, 2026-04).
+GENAI_DURATION = tuple(0.01 * 2**n for n in range(14))
+GENAI_TTFT = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+)  # fmt: skip
+GENAI_TPOT = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5,
+)  # fmt: skip
+GENAI_TOKENS = tuple(float(4**n) for n in range(14))
+#: By how a name ends; all others are durations.
+GENAI_BUCKETS = (
+    ("token.usage", GENAI_TOKENS),
+    ("time_to_first_token", GENAI_TTFT),
+    ("time_to_first_chunk", GENAI_TTFT),
+    ("time_per_output_token", GENAI_TPOT),
+    ("time_per_output_chunk", GENAI_TPOT),
+)
 
 #: Seconds, from a fast first token on a small model to a long queue.
 LATENCY = (

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator
+from math import inf
 from typing import Any
 
 from headrace.observe.metric import Kind, Metric
@@ -23,6 +24,15 @@ class Histogram:
         """Count a value; a bucket holds values up to and including its bound."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
+
+    def add(self, other: "Histogram") -> None:
+        """Count what another one has seen, whose bounds include all of these."""
+        at = 0
+        for bound, count in zip((*other.bounds, inf), other.counts, strict=True):
+            while at < len(self.bounds) and self.bounds[at] < bound:
+                at += 1
+            self.counts[at] += count
+        self.total += other.total
 
     @property
     def count(self) -> int:
@@ -51,7 +61,7 @@ class Metrics:
         family = self._histograms.setdefault(metric, {})
         found = family.get(labels)
         if found is None:
-            found = family[labels] = Histogram(metric.buckets)
+            found = family[labels] = Histogram(metric.bounds)
         return found
 
     def keep(self, metric: Metric, names: Collection[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from headrace.observe.catalogue import REQUESTS_FINISHED, catalogue
 from headrace.observe.metric import Kind, Metric
-from headrace.observe.metrics import LabelValues, Metrics
+from headrace.observe.metrics import Histogram, LabelValues, Metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -48,16 +48,25 @@ def _family(
     if metric.kind is Kind.HISTOGRAM:
         for values, histogram in metrics.histograms(metric):
             labels = _pair(label_names, values, is_vllm)
-            seen = 0
-            for bound, count in zip((*histogram.bounds, None), histogram.counts, strict=True):
-                seen += count
-                le = "+Inf" if bound is None else number(bound)
-                yield f"{name}_bucket{_braces((*labels, ('le', le)))} {seen}"
-            yield f"{name}_sum{_braces(labels)} {number(histogram.total)}"
-            yield f"{name}_count{_braces(labels)} {seen}"
+            yield from histogram_lines(name, labels, histogram, metric.buckets)
         return
     for labels, value in _merged(label_names, metrics.values(metric), is_vllm):
-        yield f"{name}{_braces(labels)} {number(value)}"
+        yield f"{name}{braces(labels)} {number(value)}"
+
+
+def histogram_lines(
+    name: str, labels: Labels, histogram: Histogram, buckets: tuple[float, ...]
+) -> Iterator[str]:
+    """One histogram's samples, with these buckets out of its own."""
+    seen, shown = 0, set(buckets)
+    for bound, count in zip(histogram.bounds, histogram.counts, strict=False):
+        seen += count
+        if bound in shown:
+            yield f"{name}_bucket{braces((*labels, ('le', number(bound))))} {seen}"
+    count = seen + histogram.counts[-1]
+    yield f"{name}_bucket{braces((*labels, ('le', '+Inf')))} {count}"
+    yield f"{name}_sum{braces(labels)} {number(histogram.total)}"
+    yield f"{name}_count{braces(labels)} {count}"
 
 
 def _merged(
@@ -82,7 +91,8 @@ def _pair(names: tuple[str, ...], values: LabelValues, is_vllm: bool) -> Labels:
     return (*worded, ("engine", "0"))
 
 
-def _braces(labels: Labels) -> str:
+def braces(labels: Labels) -> str:
+    """Labels as they stand behind a name."""
     if not labels:
         return ""
     inside = ",".join(f'{name}="{_escape_value(value)}"' for name, value in labels)

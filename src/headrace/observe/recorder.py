@@ -35,7 +35,10 @@ class EngineRecorder:
         self._decode = Rate(10.0)
         self._prompt = Rate(60.0)
         self._cached = Rate(60.0)
-        self._step_time = metrics.histogram(names.STEP_TIME, self._labels)
+        self._step_times = {
+            kind: metrics.histogram(names.STEP_TIME, (*self._labels, kind))
+            for kind in ("prefill", "decode", "mixed")
+        }
         self._step_size = metrics.histogram(names.STEP_SIZE, self._labels)
         for metric in (names.REQUESTS_STARTED, names.ENGINE_RESTARTS, *(m for _, m in _TOTALS)):
             metrics.add(metric, self._labels, 0.0)
@@ -52,6 +55,7 @@ class EngineRecorder:
             self._metrics.set(names.START_PHASES, (*self._labels, phase), seconds)
         shape = (str(info.block_size), str(info.num_blocks))
         self._metrics.set(names.CACHE_CONFIG, (*self._labels, *shape), 1.0)
+        self._metrics.set(names.MAX_SEQUENCES, self._labels, info.max_num_seqs)
         self._stats = EngineStats(
             blocks_total=info.num_blocks, blocks_free=info.num_blocks, block_size=info.block_size
         )
@@ -114,7 +118,17 @@ class EngineRecorder:
         )
 
     def _record_step(self, step: StepStats) -> None:
-        self._step_time.observe(step.seconds)
+        kind = "mixed"
+        if not step.num_decode_tokens:
+            kind = "prefill"
+        elif not step.num_prefill_tokens:
+            kind = "decode"
+        self._step_times[kind].observe(step.seconds)
+        for part, tokens in (
+            ("prefill", step.num_prefill_tokens),
+            ("decode", step.num_decode_tokens),
+        ):
+            self._metrics.add(names.STEP_TOKENS_RUN, (*self._labels, part), tokens)
         self._step_size.observe(step.num_prefill_tokens + step.num_decode_tokens)
         self._prefill_total += step.num_prefill_tokens
         self._metrics.add(names.STEP_SEQUENCES, self._labels, step.num_sequences)

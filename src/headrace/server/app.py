@@ -85,6 +85,7 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint("GET", "/health", ops.readyz(replica), ops.READYZ),
         Endpoint("GET", "/metrics", ops.metrics(replica), ops.METRICS),
         Endpoint("GET", "/metrics/vllm", ops.metrics_vllm(replica), ops.METRICS_VLLM),
+        Endpoint("GET", "/metrics/genai", ops.metrics_genai(replica), ops.METRICS_GENAI),
         Endpoint("GET", "/metrics/llama.cpp", ops.metrics_llama(replica), ops.METRICS_LLAMA),
         Endpoint("GET", "/load", ops.load(replica), ops.LOAD),
         Endpoint("GET", "/version", ops.version(), ops.VERSION),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from headrace.grammar.checks import GrammarChecks
 from headrace.observe import catalogue
 from headrace.observe.metrics import Metrics
 from headrace.observe.recorder import EngineRecorder, RequestRecorder
+from headrace.observe.system import SystemMeter, Watched
 from headrace.preprocess.prepare import Preparer
 from headrace.preprocess.workers import Workers
 from headrace.server.admission import Admission
@@ -105,6 +107,7 @@ class Replica:
         self.config = config
         self.clock = clock
         self.metrics = metrics
+        self.system = SystemMeter(metrics)
         self.keys = KeyRing(config.security, clock)
         self.workers = Workers(config.tokenizer_threads)
         self.models: dict[str, ServedModel] = {}
@@ -189,6 +192,14 @@ class Replica:
             )
         infos = [m.info for m in self.models.values() if m.info is not None]
         self.admission.max_running = max(1, sum(info.max_num_seqs for info in infos))
+
+    def processes(self) -> list[Watched]:
+        """The HTTP process, and the engines'."""
+        engines = [
+            Watched("engine", model.client.pid, model.info.names[0] if model.info else "")
+            for model in self.models.values()
+        ]
+        return [Watched("server", os.getpid()), *engines]
 
     # -- state ------------------------------------------------------------------------------------
 

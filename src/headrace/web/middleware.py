@@ -20,7 +20,9 @@ from headrace.web.problems import Answer, HttpError
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 #: Routes that a probe or scraper calls all day long: logged at debug, and never turned away.
-_PROBES = frozenset({"/livez", "/readyz", "/health", "/metrics", "/metrics/vllm", "/load"})
+_PROBES = frozenset(
+    {"/livez", "/readyz", "/health", "/metrics", "/metrics/vllm", "/metrics/genai", "/load"}
+)
 
 WriteError = Callable[[Answer], bytes]
 

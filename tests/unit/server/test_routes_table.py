@@ -55,6 +55,7 @@ ROUTES = {
     ("GET", "/health"),
     ("GET", "/metrics"),
     ("GET", "/metrics/vllm"),
+    ("GET", "/metrics/genai"),
     ("GET", "/metrics/llama.cpp"),
     ("GET", "/slots"),
     ("POST", "/responses"),

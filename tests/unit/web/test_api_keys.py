@@ -15,7 +15,7 @@ from headrace.server.app import build_routes
 from headrace.web.keys import LOOK_PERIOD, MAX_KEYS, KeyRing
 
 OPEN = {"/livez", "/readyz", "/health"}
-BY_FLAG = {"/metrics", "/metrics/vllm", "/metrics/llama.cpp", "/load", "/slots"}
+BY_FLAG = {"/metrics", "/metrics/vllm", "/metrics/genai", "/metrics/llama.cpp", "/load", "/slots"}
 
 
 def ring(file=None, keys=None, clock=None):

@@ -24,7 +24,7 @@ from headrace.fleet.cache.recorder import Recorder
 from headrace.fleet.cache.semantic.cache import SemanticCache
 from headrace.fleet.cache.store import Store, StoreError
 from headrace.fleet.cache.telling import told_as_stream, told_whole
-from headrace.observe import catalogue as names
+from headrace.observe import cache_metrics as names
 from headrace.observe.metrics import Metrics
 from headrace.web.asgi import JSON
 from headrace.web.problems import HttpError

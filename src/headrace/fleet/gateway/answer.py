@@ -31,6 +31,8 @@ class Answer:
         self.status = 200
         """Of what was sent."""
         self._is_stream = False
+        self.is_broken = False
+        """It ended with an error in its middle."""
         self.headers: dict[str, str] = {}
         """Of the gateway itself, such as x-headrace-route; put in before it begins."""
 
@@ -91,6 +93,7 @@ class Answer:
 
     async def break_off(self, error: Exception, path: str, num_events: int) -> None:
         """A stream ends with an error: said in an event, since the status has gone out."""
+        self.is_broken = True
         if not self._is_stream:
             return  # a whole answer has gone out at once; only its reader is slow
         await self.write(broken_stream(path, answer_to(error), num_events))

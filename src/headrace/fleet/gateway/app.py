@@ -1,5 +1,7 @@
 """The gateway's ASGI application: what it passes on, and what it answers itself."""
 
+import os
+
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Router
 
@@ -13,7 +15,9 @@ from headrace.fleet.gateway.endpoints import ENDPOINTS
 from headrace.fleet.gateway.routes import model_list
 from headrace.fleet.gateway.service import Service
 from headrace.fleet.replica import Standing
+from headrace.observe.genai_names import expose_genai
 from headrace.observe.prometheus import CONTENT_TYPE, expose
+from headrace.observe.system import SystemMeter, Watched
 from headrace.web.asgi import App, Receive, Scope, Send, send_body, send_json
 from headrace.web.endpoint import Access, Endpoint, Operation
 from headrace.web.error_shapes import error_writer_of
@@ -87,7 +91,7 @@ class Guarded:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         is_open = path in self._open_paths or path.startswith(ADMIN)
-        if not (is_open or (path == METRICS and self._is_operator(scope))):
+        if not (is_open or (path.startswith(METRICS) and self._is_operator(scope))):
             self._service.authenticate(scope)
         await self._app(scope, receive, send)
 
@@ -99,6 +103,8 @@ class Guarded:
 
 
 def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
+    system = SystemMeter(parts.metrics)
+
     async def livez(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send_json(send, Health(status="ok"))
 
@@ -115,11 +121,16 @@ def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
 
     async def exposed(_scope: Scope, _receive: Receive, send: Send) -> None:
         parts.admission.write_gauges()
+        system.write([Watched("gateway", os.getpid())])
         parts.meter.write_gauges()
+        parts.requests.write_gauges()
         parts.books.write_gauges()
         parts.knowledge.write_gauges(parts.metrics)
         await parts.service.cache.update_gauges()
         await send_body(send, expose(parts.metrics).encode(), content_type=CONTENT_TYPE)
+
+    async def genai(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send_body(send, expose_genai(parts.metrics).encode(), content_type=CONTENT_TYPE)
 
     async def version(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send_json(send, Version(version=__version__))
@@ -136,5 +147,11 @@ def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
         Endpoint("GET", "/readyz", readyz, operation("A replica is ready.", Access.OPEN)),
         Endpoint("GET", "/health", readyz, operation("A replica is ready.", Access.OPEN)),
         Endpoint("GET", METRICS, exposed, operation("Prometheus' text.", Access.OPERATOR)),
+        Endpoint(
+            "GET",
+            "/metrics/genai",
+            genai,
+            operation("Metrics under OpenTelemetry's names.", Access.OPERATOR),
+        ),
         Endpoint("GET", "/version", version, operation("The version of this gateway.")),
     ]

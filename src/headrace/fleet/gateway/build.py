@@ -15,6 +15,7 @@ from headrace.fleet.gateway.order import Trade
 from headrace.fleet.gateway.pipelines.runner import Pipelines
 from headrace.fleet.gateway.prefix.knowledge import Knowledge
 from headrace.fleet.gateway.replica_meter import ReplicaMeter
+from headrace.fleet.gateway.request_meter import RequestMeter
 from headrace.fleet.gateway.responses.homes import Homes
 from headrace.fleet.gateway.responses.keepers import Keepers
 from headrace.fleet.gateway.responses.routes import StoredResponses
@@ -27,6 +28,7 @@ from headrace.fleet.probe import probe
 from headrace.fleet.prober import Prober
 from headrace.fleet.registry import Registry
 from headrace.fleet.replica import Replica
+from headrace.fleet.slo.watch import SloWatch
 from headrace.fleet.upstream.pool import Pool, address_of
 from headrace.observe.metrics import Metrics
 
@@ -35,6 +37,8 @@ class Parts(NamedTuple):
     """A gateway, put together."""
 
     metrics: Metrics
+    requests: RequestMeter
+    slos: SloWatch
     registry: Registry
     prober: Prober
     router: Router
@@ -61,7 +65,9 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
     prober = Prober(registry, clock, probe)
     prober.on_restart = lambda replica: knowledge.index.restarted(replica.id)
     meter = ReplicaMeter(registry, metrics, clock)
-    dispatcher = Dispatcher(router, prober, meter, config.gateway, clock)
+    slos = SloWatch(config.slos, config.alerts, metrics, clock)
+    requests = RequestMeter(metrics, slos.book, clock)
+    dispatcher = Dispatcher(router, prober, meter, config.gateway, clock, requests.pace)
     admission = Admission(config.flow, clock, router.free_in_lane, metrics=metrics)
     books = Books(config, clock, metrics)
     toolbox = Toolbox(config.tools, metrics, clock)
@@ -81,6 +87,7 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
         ledger=books.ledger,
         canaries=Canaries(config.models),
         homes=homes,
+        requests=requests,
         clock=clock,
     )
     shadows = Shadows(dispatcher, metrics, clock)
@@ -94,20 +101,11 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
         admission.wake()
 
     registry.on_change = on_change
+    stored = StoredResponses(keepers, homes, books.accounts, config.gateway.max_response_bytes)
     return Parts(
-        metrics,
-        registry,
-        prober,
-        router,
-        meter,
-        admission,
-        shadows,
-        service,
-        books,
-        toolbox,
-        knowledge,
-        StoredResponses(keepers, homes, books.accounts, config.gateway.max_response_bytes),
-    )
+        metrics, requests, slos, registry, prober, router, meter, admission, shadows, service, books, toolbox,
+        knowledge, stored,
+    )  # fmt: skip
 
 
 def make_replica(config: FleetConfig, spec: ReplicaSpec) -> Replica:

@@ -20,6 +20,7 @@ from headrace.fleet.gateway.call import Call, patched
 from headrace.fleet.gateway.endpoints import Kind
 from headrace.fleet.gateway.exchange import Exchange, RefusedError, UnfitError
 from headrace.fleet.gateway.hedging import hedged
+from headrace.fleet.gateway.pace import Pace
 from headrace.fleet.gateway.progress import Progress
 from headrace.fleet.gateway.replica_meter import ReplicaMeter
 from headrace.fleet.gateway.router import Choice, Router, Wanted
@@ -45,8 +46,11 @@ class Dispatcher:
         meter: ReplicaMeter,
         config: GatewayConfig,
         clock: Clock,
+        new_pace: Callable[[], Pace | None] = lambda: None,
     ) -> None:
+        """`new_pace` makes what times a stream."""
         self.meter = meter
+        self.new_pace = new_pace
         self.router = router
         self.prober = prober
         self.config = config
@@ -176,7 +180,8 @@ class Dispatch:
         replica = choice.replica
         progress = self.progress
         if not self._answer.has_begun:
-            progress = Progress(keeps_text=self._keeps_text(replica))
+            pace = self._shared.new_pace() if self._call.is_stream else None
+            progress = Progress(keeps_text=self._keeps_text(replica), pace=pace)
         clock = self._shared.clock
         exchange = Exchange(self._call, choice, self._shared.config, clock)
         started, outcome = clock.monotonic(), replica_meter.CANCELLED

@@ -219,8 +219,11 @@ class _Watch:
         new = relay.take_new()
         if not new:
             return self._first - self._started if self._first else None
+        now = self._clock.monotonic()
+        if relay.progress.pace is not None:
+            relay.progress.pace.note(now, new)
         if not self._first:
-            self._first = self._clock.monotonic()
+            self._first = now
             self._lease.note_first_token()
             self._replica.latency.note_first_token(self._first - self._started, self._work)
         self._lease.note_tokens(new)

@@ -26,7 +26,7 @@ from headrace.fleet.gateway.accounts.account import Account
 from headrace.fleet.gateway.accounts.accounts import Accounts
 from headrace.fleet.gateway.accounts.ledger import Ledger, UsageRow
 from headrace.fleet.gateway.accounts.meters import Estimate
-from headrace.fleet.gateway.accounts.money import cost, highest_cost
+from headrace.fleet.gateway.accounts.money import cost, highest_cost, lowest_cost, saved_by_prefix
 from headrace.fleet.gateway.accounts.reservation import Reservation
 from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.call import Call
@@ -39,6 +39,7 @@ from headrace.fleet.gateway.flow.values import Ticket
 from headrace.fleet.gateway.models.canary import Canaries, Outcome
 from headrace.fleet.gateway.models.values import Route, Target
 from headrace.fleet.gateway.progress import Usage, usage_of
+from headrace.fleet.gateway.request_meter import Finished, RequestMeter, Result
 from headrace.fleet.gateway.responses.homes import Homes
 from headrace.fleet.gateway.router import Wanted
 from headrace.fleet.registry import Registry
@@ -60,6 +61,8 @@ class Bill(NamedTuple):
     output_tokens: int = 0
     cost: int = 0
     """Billionths."""
+    saved: int = 0
+    """Billionths that it would have cost more without a prefix cache."""
 
 
 class Trade(NamedTuple):
@@ -73,6 +76,7 @@ class Trade(NamedTuple):
     ledger: Ledger
     canaries: Canaries
     homes: Homes
+    requests: RequestMeter
     clock: Clock
 
 
@@ -97,6 +101,10 @@ class Order:
         self._first_ended: bool | None = None
         """Whether the target that was meant answered; None: it was not asked, or the client left."""
         self._bill = Bill()
+        self._queued: float | None = None
+        """Seconds that it waited for its turns; None: it had none."""
+        self._is_paid = False
+        """Its account had room for it."""
 
     async def make(self, send: Send) -> None:
         """Have it answered. Raises HeadraceError, before anything was sent, for what the client is to be told."""
@@ -106,6 +114,7 @@ class Order:
         status = 499
         try:
             reservation = await self._trade.accounts.reserve(self._account, self._estimate())
+            self._is_paid = True
             with reservation:
                 try:
                     await self._through_targets(answer)
@@ -131,7 +140,20 @@ class Order:
         """Its answer was told without being made; `usage` is what it cost the first time."""
         found = usage_of(dict(usage)) if usage is not None else Usage()
         bill = Bill(prompt_tokens=found.prompt_tokens, output_tokens=found.output_tokens)
-        self._trade.ledger.record(self._row(bill, status=200, ttft=None))
+        row = self._row(bill, status=200, ttft=None)
+        self._trade.ledger.record(row)
+        saved = lowest_cost(
+            self._prices(), prompt_tokens=found.prompt_tokens, output_tokens=found.output_tokens
+        )
+        self._trade.requests.ended(
+            Finished(
+                row=row,
+                priority=self._account.priority,
+                result=Result.OK,
+                saved_tokens=found.prompt_tokens + found.output_tokens,
+                saved_cost=saved,
+            )
+        )
 
     # -- targets ----------------------------------------------------------------------------------
 
@@ -182,7 +204,9 @@ class Order:
             max_wait=_SHORT_WAIT if has_fallback else None,
             weight=self._account.weight,
         )
+        asked = trade.clock.monotonic()
         slot = await trade.admission.acquire(ticket)
+        self._queued = (self._queued or 0.0) + trade.clock.monotonic() - asked
         try:
             await self._dispatch.run(partial(self._note_lease, slot))
         finally:
@@ -250,7 +274,9 @@ class Order:
             )  # made later, and told to nobody: its bound is what is known
         price = dispatch.replica.spec.price
         nanos = cost(price, prompt_tokens=prompt, cached_tokens=cached, output_tokens=output)
-        return Bill(dispatch.replica.id, prompt, cached, output, nanos)
+        return Bill(
+            dispatch.replica.id, prompt, cached, output, nanos, saved_by_prefix(price, cached)
+        )
 
     def _record(self, answer: Answer, status: int) -> None:
         """Tell the trials and the ledger how it ended."""
@@ -267,6 +293,35 @@ class Order:
             trade.ledger.record(row)
         else:
             trade.ledger.count(row)
+        self._meter(answer, row, now)
+
+    def _meter(self, answer: Answer, row: UsageRow, now: float) -> None:
+        """What it came to for its client."""
+        result = self._result(answer, row.status)
+        pace = self._dispatch.progress.pace if self._dispatch is not None else None
+        has_left_early = result is Result.LEFT and self._call.is_stream and row.ttft is None
+        self._trade.requests.ended(
+            Finished(
+                row=row,
+                priority=self._account.priority,
+                result=result,
+                pace=pace,
+                waited_for_first=now - self._call.arrival if has_left_early else None,
+                queue=self._queued,
+                saved_prefix_cost=self._bill.saved,
+            )
+        )
+
+    def _result(self, answer: Answer, status: int) -> Result:
+        if status == 499:
+            return Result.LEFT
+        if answer.is_broken:
+            return Result.BROKEN
+        if status == 429:
+            return Result.OVERLOADED if self._is_paid else Result.LIMITED
+        if status >= 500:
+            return Result.FAILED
+        return Result.OK if status < 400 else Result.REFUSED
 
     def _row(self, bill: Bill, *, status: int, ttft: float | None) -> UsageRow:
         trade, call = self._trade, self._call

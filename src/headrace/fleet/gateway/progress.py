@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from headrace.fleet.backends import values as wire
+from headrace.fleet.gateway.pace import Pace
 from headrace.web.streaming import DONE, event
 
 
@@ -44,9 +45,11 @@ _NAMED = msgspec.json.Decoder(_Named)
 class Progress:
     """Grows with every event that is passed on; the next replica goes on from it."""
 
-    def __init__(self, *, keeps_text: bool = False) -> None:
+    def __init__(self, *, keeps_text: bool = False, pace: Pace | None = None) -> None:
         """`keeps_text`: it is gone on with by its text, since the first replica did not tell its tokens' ids."""
         self.keeps_text = keeps_text
+        self.pace = pace
+        """Of a stream that somebody times."""
         self.token_ids: list[int] = []
         """All of its tokens, from replicas that tell them."""
         self.text: list[str] = []

@@ -21,6 +21,7 @@ from headrace.fleet.backends.registry import backend_for
 from headrace.fleet.discovery import Discovery, FileDiscovery, Sources, StaticDiscovery
 from headrace.fleet.gateway.accounts.directory import Directory
 from headrace.fleet.gateway.admin.accounts import AccountsAdmin
+from headrace.fleet.gateway.admin.objectives import ObjectivesAdmin
 from headrace.fleet.gateway.admin.routes import Admin
 from headrace.fleet.gateway.app import build_app
 from headrace.fleet.gateway.build import build
@@ -93,6 +94,7 @@ class Gateway:
             admin += AccountsAdmin(parts.books, keys).endpoints()
             if self._companion is not None:
                 admin += self._companion.endpoints(keys)
+            admin += ObjectivesAdmin(parts.slos, keys).endpoints()
         bounds = ConnectionBounds(
             max_connections=gateway.max_connections,
             read_timeout=gateway.read_timeout,
@@ -131,6 +133,7 @@ class Gateway:
         self.parts.toolbox.start()
         if self._companion is not None:
             await self._companion.start()
+        self.parts.slos.start()
         await self._discover()
         self._watching = asyncio.create_task(self._watch(), name="discovery")
 
@@ -142,6 +145,7 @@ class Gateway:
         if self._companion is not None:
             await self._companion.close()
         parts = self.parts
+        await parts.slos.close()
         await parts.shadows.close()
         await parts.toolbox.close()
         parts.service.pipelines.close()
@@ -197,6 +201,8 @@ class Gateway:
         self.parts.registry.apply(config.health, config.gateway.timeouts)
         self.parts.knowledge.apply(config.routing)
         self._sources.replace(self._all_sources(config))
+        self.parts.slos.apply(config.slos, config.alerts)
+        self.parts.requests.configure()
         if (config.gateway.host, config.gateway.port) != self._address:
             log.warning("Another address takes effect at the next start")
         if waiting := needing_start(self._started_with, config):

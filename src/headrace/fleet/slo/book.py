@@ -43,12 +43,11 @@ class SloBook:
             self._began = now
         self._objectives, self._alerts = tuple(objectives), alerts
 
-    def bounds(self, model: str, tenant: str, priority: str) -> tuple[float, ...]:
-        """Seconds by which a request's pauses must be counted, so that `note` can judge them."""
+    @property
+    def pause_bounds(self) -> tuple[float, ...]:
+        """Seconds by which pauses between tokens must be counted, so that `note` can judge them."""
         return tuple(
-            o.threshold
-            for o in self._objectives
-            if o.measure is Measure.ITL and o.threshold and _is_about(o, model, tenant, priority)
+            o.threshold for o in self._objectives if o.measure is Measure.ITL and o.threshold
         )
 
     def note(self, ended: Ended, now: float) -> list[tuple[str, str, int, int]]:

@@ -5,6 +5,7 @@ from headrace.api.models import Health, Version
 from headrace.config.server import MetricsNames
 from headrace.core.stats import LoadReport
 from headrace.observe.catalogue import READY
+from headrace.observe.genai_names import expose_genai
 from headrace.observe.llama_names import expose_llama
 from headrace.observe.prometheus import CONTENT_TYPE, expose
 from headrace.server.replica import Replica
@@ -36,6 +37,12 @@ METRICS = Operation(
 )
 METRICS_VLLM = Operation(
     summary="The same metrics under vLLM's names",
+    tag="operate",
+    content_type=CONTENT_TYPE,
+    access=Access.OPERATOR,
+)
+METRICS_GENAI = Operation(
+    summary="Metrics under the names of OpenTelemetry's conventions for generative AI",
     tag="operate",
     content_type=CONTENT_TYPE,
     access=Access.OPERATOR,
@@ -94,6 +101,15 @@ def metrics_vllm(replica: Replica) -> App:
     return _exposing(replica, vllm=True)
 
 
+def metrics_genai(replica: Replica) -> App:
+    """What OpenTelemetry has names for."""
+
+    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send_body(send, expose_genai(replica.metrics).encode(), content_type=CONTENT_TYPE)
+
+    return respond
+
+
 def metrics_llama(replica: Replica) -> App:
     """What llama.cpp's dashboards read."""
     return _exposing(replica, llama=True)
@@ -112,6 +128,7 @@ def _exposing(
     replica: Replica, *, headrace: bool = False, vllm: bool = False, llama: bool = False
 ) -> App:
     async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
+        replica.system.write(replica.processes())
         replica.metrics.set(READY, (), float(replica.unready_reason is None))
         text = expose(replica.metrics, headrace=headrace, vllm=vllm)
         headers = {}

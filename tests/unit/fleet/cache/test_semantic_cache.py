@@ -13,7 +13,7 @@ from headrace.fleet.cache.semantic.cache import SemanticCache
 from headrace.fleet.cache.semantic.embeddings import EmbeddingError
 from headrace.fleet.cache.semantic.index import Vector, vector_of
 from headrace.fleet.cache.serving import Outcome, serve
-from headrace.observe import catalogue as names
+from headrace.observe import cache_metrics as names
 from headrace.observe.metrics import Metrics
 from headrace.web.asgi import Message, Send, send_body
 

@@ -12,7 +12,7 @@ from headrace.fleet.cache.front import ResponseCache, Result
 from headrace.fleet.cache.serving import Outcome, serve
 from headrace.fleet.cache.store import Store
 from headrace.fleet.sse import parse
-from headrace.observe import catalogue as names
+from headrace.observe import cache_metrics as names
 from headrace.observe.metrics import Metrics
 from headrace.web.asgi import JSON, Message, Send, send_body, start_message
 from headrace.web.problems import HttpError

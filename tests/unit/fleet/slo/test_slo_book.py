@@ -100,11 +100,9 @@ def test_each_model_has_a_budget_of_its_own_and_the_number_of_budgets_is_bounded
     assert reports["other"].good == 200
 
 
-def test_pauses_are_counted_by_the_bounds_of_objectives_that_are_about_the_request():
+def test_it_says_by_which_bounds_pauses_must_be_counted():
     itl = Objective(name="itl", measure=Measure.ITL, threshold=0.033, tenant="acme")
-    book = SloBook([TTFT, itl], AlertsConfig(), 0.0)
-    assert book.bounds("m", "acme", "standard") == (0.033,)
-    assert book.bounds("m", "bob", "standard") == ()
+    assert SloBook([TTFT, itl], AlertsConfig(), 0.0).pause_bounds == (0.033,)
 
 
 # -- budgets and alerts ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from headrace.fleet.cache.semantic.conversation import Asked, asked
 from headrace.fleet.cache.semantic.embeddings import Embedder, EmbeddingError
 from headrace.fleet.cache.semantic.guards import differs
 from headrace.fleet.cache.semantic.index import Near, Vector, VectorIndex
-from headrace.observe import catalogue as names
+from headrace.observe import cache_metrics as names
 from headrace.observe.metrics import Metrics
 
 log = logging.getLogger("headrace.cache")

@@ -33,6 +33,24 @@ def cost(price: Price, *, prompt_tokens: int, cached_tokens: int, output_tokens:
     return ceil(total * _PER_TOKEN - 1e-6)
 
 
+def saved_by_prefix(price: Price, cached_tokens: int) -> int:
+    """What the cached part of a prompt would have cost more."""
+    return cost(price, prompt_tokens=cached_tokens, cached_tokens=0, output_tokens=0) - cost(
+        price, prompt_tokens=cached_tokens, cached_tokens=cached_tokens, output_tokens=0
+    )
+
+
+def lowest_cost(prices: Iterable[Price], *, prompt_tokens: int, output_tokens: int) -> int:
+    """What a request would cost at the cheapest of these replicas; 0 without a replica."""
+    return min(
+        (
+            cost(price, prompt_tokens=prompt_tokens, cached_tokens=0, output_tokens=output_tokens)
+            for price in prices
+        ),
+        default=0,
+    )
+
+
 def highest_cost(prices: Iterable[Price], *, prompt_tokens: int, output_tokens: int) -> int:
     """What a request may cost at most at any of these replicas, nothing of it cached; 0 without a replica."""
     return max(

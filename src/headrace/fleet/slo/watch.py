@@ -1,0 +1,100 @@
+"""Looks at the objectives again and again, and has alerts told: log, webhooks, metrics."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from headrace.config.fleet.slos import AlertsConfig, Objective, Severity
+from headrace.core.clock import Clock
+from headrace.fleet.slo.alerts import Alert, Alerts, AlertState
+from headrace.fleet.slo.book import SloBook
+from headrace.fleet.slo.values import SloReport
+from headrace.fleet.slo.webhooks import Sender
+from headrace.observe.gateway_metrics import ALERTS_FIRING
+from headrace.observe.metrics import Metrics
+
+log = logging.getLogger("headrace.alerts")
+
+
+class SloWatch:
+    """The objectives of one gateway. On one event loop."""
+
+    def __init__(
+        self,
+        objectives: Sequence[Objective],
+        config: AlertsConfig,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> None:
+        self.book = SloBook(objectives, config, clock.monotonic())
+        self._config = config
+        self._metrics = metrics
+        self._clock = clock
+        self._alerts = Alerts(config)
+        self._senders = [Sender(webhook, metrics, clock) for webhook in config.webhooks]
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._task = asyncio.create_task(self._run(), name="objectives")
+
+    async def close(self) -> None:
+        """Look no more; what was to be told is told, if that is quick."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(*(sender.close() for sender in self._senders), *self._leaving)
+
+    def apply(self, objectives: Sequence[Objective], config: AlertsConfig) -> None:
+        """Other objectives and rules, from now on."""
+        self.book.configure(objectives, config, self._clock.monotonic())
+        self._alerts.config = self._config = config
+        before, self._senders = self._senders, []
+        for webhook in config.webhooks:
+            same = next((sender for sender in before if sender.webhook == webhook), None)
+            if same is not None:
+                before.remove(same)
+            self._senders.append(same or Sender(webhook, self._metrics, self._clock))
+        for sender in before:
+            closing = asyncio.ensure_future(sender.close())
+            self._leaving.add(closing)
+            closing.add_done_callback(self._leaving.discard)
+
+    def reports(self) -> list[SloReport]:
+        """Every objective for every model that was asked for."""
+        return self.book.reports(self._clock.monotonic())
+
+    def firing(self) -> list[Alert]:
+        """Critical ones first."""
+        return self._alerts.firing()
+
+    def past(self) -> list[Alert]:
+        """Those that are over, the last one first."""
+        return self._alerts.past()
+
+    def look(self) -> list[Alert]:
+        """Once; what was told."""
+        told = self._alerts.update(self.reports(), self._clock.monotonic(), self._clock.wall())
+        for alert in told:
+            is_firing = alert.state is AlertState.FIRING
+            level = logging.ERROR if alert.severity is Severity.CRITICAL else logging.WARNING
+            fields = {"slo": alert.slo, "model": alert.model, "severity": str(alert.severity)}
+            log.log(
+                level if is_firing else logging.INFO,
+                "Alert %s: %s", alert.state, alert.reason,
+                extra={"fields": fields},
+            )  # fmt: skip
+            labels = (alert.model, alert.slo, str(alert.severity))
+            self._metrics.set(ALERTS_FIRING, labels, float(is_firing))
+        for sender in self._senders:
+            sender.put(told)
+        return told
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.period)
+            try:
+                self.look()
+            except Exception:
+                log.exception("The objectives could not be looked at")
