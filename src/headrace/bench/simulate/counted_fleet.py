@@ -12,13 +12,17 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 
+from headrace.bench.simulate.counted_queue import CountedQueue
 from headrace.bench.simulate.counted_replica import CountedReplica, Job
 from headrace.bench.simulate.options import SimulateOptions
 from headrace.bench.simulate.profile import Profile
+from headrace.bench.simulate.scaling import Autoscaler
 from headrace.bench.simulate.tally import Tally
 from headrace.bench.trace import TraceRow
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.fleet.routing import RoutingConfig
+from headrace.fleet.autoscaler.gather import QueueLook, ReplicaLook
+from headrace.fleet.autoscaler.traffic import Ended
 from headrace.fleet.gateway.routing.choose import choose
 from headrace.fleet.gateway.routing.values import Candidate, Query
 
@@ -38,12 +42,12 @@ class CountedFleet:
     ) -> None:
         config = FleetConfig(routing=RoutingConfig(policy=options.routing))
         self._routing = config.routing
-        self._flow = config.flow
         self._slow_start = config.health.slow_start
         self._attempts = config.gateway.retries.attempts
-        self._max_queue = next(iter(config.flow.classes)).bounds.requests
-        self._max_wait = next(iter(config.flow.classes)).max_wait
+        self._patience = config.gateway.retries.patience
         self._place = options.place
+        boot = options.place.boot_time
+        self._boot_seconds = profile.boot_seconds if boot is None else boot
         self._profile = profile
         self._block_tokens = block_tokens
         self._tally = tally
@@ -59,7 +63,9 @@ class CountedFleet:
         step = profile.step
         budget = profile.max_num_batched_tokens
         self._prefill_rate = budget / step.seconds(budget, 0, 0)
-        self.queue: deque[Job] = deque()
+        self.queue = CountedQueue(config.flow, self._rng)
+        self._lost: deque[Job] = deque()
+        """Requests whose replica has ended; they go first."""
         self.replicas: list[CountedReplica] = []
         """Those that serve and may be sent requests."""
         self.leaving: list[CountedReplica] = []
@@ -68,8 +74,9 @@ class CountedFleet:
         """Of those that start, how many are to end as soon as they have."""
         self.num_wanted = 0
         self.now = 0.0
-        self.on_arrival: Callable[[Job], None] = lambda _: None
-        self.on_answer: Callable[[Job, float], None] = lambda *_: None
+        self.autoscaler: Autoscaler | None = None
+        self._gone_seconds = 0.0
+        """That replicas computed which are gone."""
 
     # ---- the run -------------------------------------------------------------------------------
 
@@ -82,6 +89,8 @@ class CountedFleet:
         self.at(1.0, self._sweep)
         self._until = until
         self._expect_kill()
+        if self.autoscaler is not None:
+            self.at(0.0, self._look)
         for row in rows:
             self._run_until(row.at)
             self.now = row.at
@@ -94,7 +103,9 @@ class CountedFleet:
 
     @property
     def _is_busy(self) -> bool:
-        return bool(self.queue) or any(r.num_requests for r in (*self.replicas, *self.leaving))
+        return bool(self.queue or self._lost) or any(
+            r.num_requests for r in (*self.replicas, *self.leaving)
+        )
 
     def _run_until(self, time: float) -> None:
         while self._events and self._events[0][0] <= time:
@@ -106,34 +117,46 @@ class CountedFleet:
 
     def _sweep(self, now: float) -> None:
         """Those that have waited too long go."""
-        limit = self._max_wait if self.replicas else self._flow.cold_wait
-        while self.queue and now - self.queue[0].entered > limit:
-            self.queue.popleft()
-            self._tally.failed("QueueTimeoutError" if self.replicas else "NoReplicaError")
+        for _, error in self.queue.late(now, is_ready=bool(self.replicas)):
+            self._tally.failed(error)
+        while self._lost and now - self._lost[0].entered > self._patience:
+            self._give_up(self._lost.popleft(), "UnavailableError")
         self.at(now + 1.0, self._sweep)
 
     # ---- requests ------------------------------------------------------------------------------
 
     def _arrive(self, job: Job) -> None:
         job.entered = job.at
-        self.on_arrival(job)
-        if not self.queue:
-            replica = self._choose(job, None)
-            if replica is not None:
-                self._send(job, replica)
-                return
-        if len(self.queue) >= self._max_queue:
-            self._tally.failed("QueueFullError")
+        if self.autoscaler is not None:
+            traffic = self.autoscaler.sums.traffic
+            traffic.arrived(self.now, job.prompt_tokens, job.output_tokens)
+        error = self.queue.push(job, self.now, is_waiting=bool(self.queue) or not self._has_place())
+        if error:
+            self._tally.failed(error)
         else:
-            self.queue.append(job)
+            self._drain(None)
+
+    def _has_place(self) -> bool:
+        return any(r.num_requests < self._max_requests for r in self.replicas)
 
     def _drain(self, freed: CountedReplica | None) -> None:
-        """Give turns while there is room."""
-        while self.queue:
-            replica = self._choose(self.queue[0], freed)
-            if replica is None:
+        """Give turns while there is room. What a replica lost has had its turn, and goes wherever one is."""
+        while self._lost and self.replicas:
+            job = self._lost.popleft()
+            self._send(job, self._choose(job, freed) or self._rng.choice(self.replicas))
+        while self.queue and (freed is None or freed.num_requests < self._max_requests):
+            if freed is None and not self._has_place():
                 return
-            self._send(self.queue.popleft(), replica)
+            job_now = self.queue.pop(self.now)
+            if job_now is None:
+                return
+            replica = self._choose(job_now, freed)
+            if replica is not None:
+                self._send(job_now, replica)
+
+    def _give_up(self, job: Job, error: str) -> None:
+        self.queue.failed(job)
+        self._tally.failed(error)
 
     def _send(self, job: Job, replica: CountedReplica) -> None:
         for block in job.blocks:
@@ -156,15 +179,50 @@ class CountedFleet:
         self._watch(replica)
         overhead = self._profile.request_seconds
         for job in ended:
+            self.queue.ended(job)
             self._tally.cached_tokens += job.cached
             self._tally.answered(
                 job.at, job.first + overhead, now + overhead, job.prompt_tokens, job.output_tokens
             )
-            self.on_answer(job, now)
+            if self.autoscaler is not None:
+                self._tell(self.autoscaler, job, replica, now)
         if ended and replica.is_draining:
             self._forget_if_idle(replica)
-        elif ended and self.queue:
+        elif ended and (self.queue or self._lost):
             self._drain(replica)
+
+    def _tell(self, autoscaler: Autoscaler, job: Job, replica: CountedReplica, now: float) -> None:
+        request = Ended(
+            arrival=job.at,
+            prompt_tokens=job.prompt_tokens - job.cached,
+            output_tokens=job.output_tokens,
+            asked_prompt=job.prompt_tokens,
+            asked_output=job.output_tokens,
+            ttft=job.first - job.at,
+            latency=now - job.at,
+            is_sample=job.at >= replica.since + autoscaler.warmup,
+        )
+        autoscaler.ended(now, request)
+
+    def _look(self, now: float) -> None:
+        """The autoscaler's turn."""
+        autoscaler = self.autoscaler
+        if autoscaler is None or now >= self._until:
+            return
+        self.at(now + autoscaler.period, self._look)
+        active = (*self.replicas, *self.leaving)
+        busy = self._gone_seconds + sum(r.busy_until(now) for r in active)
+        use = autoscaler.utilisation(now, busy, self._tally.ready_seconds(now))
+        slots = self._profile.max_num_seqs
+        looks = [
+            ReplicaLook(r.num_running, r.num_waiting, slots, r.kv_usage, None, use)
+            for r in self.replicas
+        ]
+        oldest = self.queue.oldest()
+        queue = QueueLook(len(self.queue), None if oldest is None else now - oldest)
+        desired = autoscaler.look(now, looks, queue, self.num_pending - self._num_unwanted)
+        if desired != self.num_wanted:
+            self.scale_to(desired)
 
     def _choose(self, job: Job, freed: CountedReplica | None) -> CountedReplica | None:
         """Production's choice among some that have room; None: none has."""
@@ -174,11 +232,9 @@ class CountedFleet:
             replicas = list({id(r): r for r in (*drawn, freed, self._warm(job)) if r}.values())
         replicas = [r for r in replicas if r.num_requests < self._max_requests]
         if not replicas:
-            if len(self.replicas) <= _DRAWN or freed is not None:
-                return None
             replicas = [r for r in self.replicas if r.num_requests < self._max_requests][:_DRAWN]
-            if not replicas:
-                return None
+        if not replicas:
+            return None
         if len(replicas) == 1:
             return replicas[0]
         number = next(self._numbers)
@@ -250,22 +306,22 @@ class CountedFleet:
             return
         victim = self.replicas.pop(self._rng.randrange(len(self.replicas)))
         self._tally.num_kills += 1
+        self._gone_seconds += victim.busy_seconds
         lost = victim.lose_all()
-        for job in reversed(lost):
+        for job in lost:
             job.num_tries += 1
             if job.num_tries >= self._attempts:
-                self._tally.failed("BadGatewayError")
+                self._give_up(job, "BadGatewayError")
                 continue
             job.entered = self.now
-            self.queue.appendleft(job)
+            self._lost.append(job)
         self.scale_to(self.num_wanted)
         self._drain(None)
 
     def _start(self) -> None:
-        boot = self._place.boot_time
         self.num_pending += 1
         self._tally.num_boots += 1
-        self.at(self.now + (self._profile.boot_seconds if boot is None else boot), self._booted)
+        self.at(self.now + self._boot_seconds, self._booted)
 
     def _booted(self, now: float) -> None:
         self.num_pending -= 1
@@ -276,6 +332,8 @@ class CountedFleet:
             self.scale_to(self.num_wanted)
         else:
             self._ready()
+            if self.autoscaler is not None:
+                self.autoscaler.booted(self._boot_seconds)
             self._drain(None)
         self._count()
 
@@ -294,6 +352,7 @@ class CountedFleet:
 
     def _forget_if_idle(self, replica: CountedReplica) -> None:
         if not replica.num_requests:
+            self._gone_seconds += replica.busy_seconds
             self.leaving.remove(replica)
             self._count()
 

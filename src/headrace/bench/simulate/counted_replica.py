@@ -106,9 +106,9 @@ class CountedReplica:
         """Share of KV memory that sequences hold."""
         return self._held / self._profile.kv_tokens
 
-    def oldest_wait(self, now: float) -> float:
-        """Seconds that the first of the waiting has waited."""
-        return now - self._waiting[0].entered if self._waiting else 0.0
+    def busy_until(self, now: float) -> float:
+        """Seconds spent computing so far."""
+        return self.busy_seconds + (now - self._began if self._length else 0.0)
 
     # ---- events --------------------------------------------------------------------------------
 

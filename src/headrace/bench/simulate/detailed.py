@@ -5,36 +5,63 @@ from collections.abc import Iterator
 from random import Random
 
 from headrace.bench.simulate.arrivals import block_tokens
+from headrace.bench.simulate.engine_server import EngineServer
 from headrace.bench.simulate.gateway import SimulatedGateway
 from headrace.bench.simulate.options import SimulateOptions
 from headrace.bench.simulate.place import SimulatedPlace
 from headrace.bench.simulate.profile import Profile
+from headrace.bench.simulate.scaling import POOL, Autoscaler, first_size, plan_of
 from headrace.bench.simulate.tally import Tally
 from headrace.bench.simulate.virtual_time import VirtualClock, run_virtual
 from headrace.bench.trace import TraceRow
 from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.fleet.routing import RoutingConfig
-
-POOL = "pool"
+from headrace.fleet.autoscaler.gather import ReplicaLook
+from headrace.fleet.drivers.protocol import InstanceState
 
 
 def run_detailed(
-    options: SimulateOptions, profile: Profile, rows: Iterator[TraceRow], tally: Tally
+    options: SimulateOptions,
+    profile: Profile,
+    rows: Iterator[TraceRow],
+    tally: Tally,
+    autoscaler: Autoscaler | None = None,
 ) -> None:
     """Fill `tally`. Requests that run at the end of the duration are answered."""
     clock = VirtualClock()
-    run_virtual(_Run(options, profile, clock, tally).run(rows), clock)
+    run = _Run(options, profile, clock, tally, autoscaler)
+    run_virtual(run.run(rows), clock)
+
+
+def look_at(server: EngineServer, utilisation: float | None) -> ReplicaLook:
+    """What the autoscaler sees of a replica."""
+    stats = server.stats()
+    used = stats.blocks_total - stats.blocks_free
+    return ReplicaLook(
+        num_running=stats.num_running,
+        num_waiting=server.num_waiting,
+        slots=server.max_num_seqs,
+        kv_usage=used / max(1, stats.blocks_total),
+        utilisation=utilisation,
+    )
 
 
 class _Run:
     def __init__(
-        self, options: SimulateOptions, profile: Profile, clock: VirtualClock, tally: Tally
+        self,
+        options: SimulateOptions,
+        profile: Profile,
+        clock: VirtualClock,
+        tally: Tally,
+        autoscaler: Autoscaler | None,
     ) -> None:
         self._options = options
         self._profile = profile
         self._clock = clock
         self._tally = tally
+        self._autoscaler = autoscaler
+        self._pool = PoolConfig(name=POOL, model=profile.model, max_replicas=10_000)
         self._rng = Random(f"{options.seed}:place")
 
     async def run(self, rows: Iterator[TraceRow]) -> None:
@@ -52,10 +79,14 @@ class _Run:
             on_change=gateway.reconcile,
         )
         gateway.servers = place.servers
-        pool = PoolConfig(name=POOL, model=self._profile.model, max_replicas=10_000)
-        for _ in range(options.replicas):
-            place.start_ready(pool)
-        helpers = [asyncio.create_task(self._replace(place, pool))]
+        self._wanted = first_size(options, plan_of(options))
+        for _ in range(self._wanted):
+            place.start_ready(self._pool)
+        gateway.autoscaler = place.autoscaler = self._autoscaler
+        helpers = [asyncio.create_task(self._keep(place))]
+        if self._autoscaler is not None:
+            scaling = self._scale(self._autoscaler, gateway, place)
+            helpers.append(asyncio.create_task(scaling))
         if options.place.kill_every > 0:
             helpers.append(asyncio.create_task(self._kill(place)))
         await self._feed(gateway, rows)
@@ -74,16 +105,39 @@ class _Run:
                 self._tally.arrived(row.at, row.input_tokens + row.output_tokens)
                 group.create_task(gateway.serve(row, size, self._tally))
 
-    async def _replace(self, place: SimulatedPlace, pool: PoolConfig) -> None:
-        """A fixed fleet: what ended is started again."""
+    async def _keep(self, place: SimulatedPlace) -> None:
+        """Start what is missing, stop what is too much: what ended by itself is started again."""
         while True:
+            await self._settle(place)
             await asyncio.sleep(1.0)
-            instances = await place.list()
-            failed = [i.id for i in instances if i.state == "failed"]
-            for instance_id in failed:
-                await place.stop(instance_id, grace=0.0)
-            for _ in range(self._options.replicas - (len(instances) - len(failed))):
-                await place.start(pool)
+
+    async def _settle(self, place: SimulatedPlace) -> None:
+        instances = await place.list()
+        for instance in instances:
+            if instance.state is InstanceState.FAILED:
+                await place.stop(instance.id, grace=0.0)
+        pending = [i.id for i in instances if i.state is InstanceState.PENDING]
+        running = [i.id for i in instances if i.state is InstanceState.RUNNING]
+        missing = self._wanted - len(pending) - len(running)
+        for _ in range(missing):
+            await place.start(self._pool)
+        # The youngest that starts, else the one with the least to do.
+        running.sort(key=lambda i: -place.servers[i].num_requests)
+        grace = self._autoscaler.drain_timeout if self._autoscaler is not None else 0.0
+        for instance_id in [*running, *pending][len(pending) + len(running) + min(0, missing) :]:
+            await place.stop(instance_id, grace=grace)
+
+    async def _scale(
+        self, autoscaler: Autoscaler, gateway: SimulatedGateway, place: SimulatedPlace
+    ) -> None:
+        while True:
+            now = self._clock.now
+            num_pending = sum(i.state is InstanceState.PENDING for i in await place.list())
+            use = autoscaler.utilisation(now, place.busy_seconds, self._tally.ready_seconds(now))
+            looks = [look_at(place.servers[i], use) for i in place.serving()]
+            self._wanted = autoscaler.look(now, looks, gateway.queue_look(), num_pending)
+            await self._settle(place)
+            await asyncio.sleep(autoscaler.period)
 
     async def _kill(self, place: SimulatedPlace) -> None:
         rng = Random(f"{self._options.seed}:kill")

@@ -92,6 +92,11 @@ class EngineServer:
         return self._engine.stats().num_waiting + len(self._inbox)
 
     @property
+    def num_requests(self) -> int:
+        """What it has to do."""
+        return len(self._streams)
+
+    @property
     def is_idle(self) -> bool:
         """It has nothing to do."""
         return not self._streams

@@ -4,14 +4,17 @@ Only the exchange of bytes is replaced: a request is handed to an `EngineServer`
 real relay counts it.
 """
 
+import asyncio
 from collections.abc import Sequence
 from itertools import count
 from random import Random
 from typing import Any
 
+from headrace.bench.simulate.counted_queue import LANE, ticket_of
 from headrace.bench.simulate.engine_server import EngineServer, Stream
 from headrace.bench.simulate.profile import Profile
 from headrace.bench.simulate.prompts import prompt_ids
+from headrace.bench.simulate.scaling import Autoscaler
 from headrace.bench.simulate.tally import Tally
 from headrace.bench.trace import TraceRow
 from headrace.config.fleet.replicas import ReplicaSpec
@@ -21,11 +24,12 @@ from headrace.core.errors import HeadraceError, UnavailableError
 from headrace.core.request import Request, TokenSegment
 from headrace.core.sampling import SamplingParams
 from headrace.core.stats import ReplicaState
+from headrace.fleet.autoscaler.gather import QueueLook
+from headrace.fleet.autoscaler.traffic import Ended
 from headrace.fleet.gateway.attempts import Attempts, RetryBudget
 from headrace.fleet.gateway.build import make_replica
 from headrace.fleet.gateway.flow.admission import Admission
 from headrace.fleet.gateway.flow.slot import Slot
-from headrace.fleet.gateway.flow.values import Ticket
 from headrace.fleet.gateway.models.needs import Suitable
 from headrace.fleet.gateway.prefix.knowledge import BY_PREFIX, Knowledge
 from headrace.fleet.gateway.router import Choice, Router, Wanted
@@ -36,7 +40,6 @@ from headrace.fleet.replica import Replica, Report
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 
 MODEL = "model"
-TENANT = "tenant"
 
 
 class SimulatedGateway:
@@ -47,6 +50,8 @@ class SimulatedGateway:
         self.clock = clock
         self.servers: dict[str, EngineServer] = {}
         """By replica; whoever starts and stops them puts them here."""
+        self.autoscaler: Autoscaler | None = None
+        self._waiting: dict[int, float] = {}
         self._profile = profile
         self._numbers = count()
         self._budget = RetryBudget(config.gateway.retries.budget)
@@ -70,27 +75,52 @@ class SimulatedGateway:
 
     async def serve(self, row: TraceRow, block_tokens: int, tally: Tally) -> None:
         """One request from its arrival to its end."""
-        call = _Call(row, prompt_ids(row, block_tokens, next(self._numbers)))
+        number = next(self._numbers)
+        call = _Call(row, prompt_ids(row, block_tokens, number))
         wanted = self._wanted(call)
         self.router.check(wanted)
-        ticket = Ticket(
-            lane=wanted.lane,
-            tenant=TENANT,
-            priority=self.config.flow.usual_class,
-            prompt_tokens=row.input_tokens,
-            output_tokens=row.output_tokens,
-        )
+        ticket = ticket_of(number, row.input_tokens, row.output_tokens, self.config.flow)
         self._budget.note_request(self.clock.monotonic())
+        if self.autoscaler is not None:
+            traffic = self.autoscaler.sums.traffic
+            traffic.arrived(row.at, row.input_tokens, row.output_tokens)
+        self._waiting[id(call)] = row.at
         try:
             async with self.admission.enter(ticket) as slot:
+                del self._waiting[id(call)]
                 await self._answered(call, wanted, slot)
         except HeadraceError as error:
+            self._waiting.pop(id(call), None)
             tally.failed(type(error).__name__)
             return
+        self._tell(call)
         tally.cached_tokens += call.num_cached
         end = self.clock.monotonic() + self._profile.request_seconds
         first = call.first + self._profile.request_seconds
         tally.answered(row.at, first, end, row.input_tokens, call.num_tokens)
+
+    def queue_look(self) -> QueueLook:
+        """What waits here."""
+        oldest = next(iter(self._waiting.values()), None)
+        wait = None if oldest is None else self.clock.monotonic() - oldest
+        return QueueLook(self.admission.waiting.num_requests, wait)
+
+    def _tell(self, call: "_Call") -> None:
+        """The autoscaler hears of an answer."""
+        autoscaler, row, now = self.autoscaler, call.row, self.clock.monotonic()
+        if autoscaler is None:
+            return
+        request = Ended(
+            arrival=row.at,
+            prompt_tokens=row.input_tokens - call.num_cached,
+            output_tokens=call.num_tokens,
+            asked_prompt=row.input_tokens,
+            asked_output=row.output_tokens,
+            ttft=call.first - row.at,
+            latency=now - row.at,
+            is_sample=row.at >= call.ready_since + autoscaler.warmup,
+        )
+        autoscaler.ended(now, request)
 
     def _wanted(self, call: "_Call") -> Wanted:
         row = call.row
@@ -100,7 +130,7 @@ class SimulatedGateway:
             prompt = self.router.index.read(body, model=MODEL, salt="", num_tokens=row.input_tokens)
         return Wanted(
             model=MODEL,
-            lane=MODEL,
+            lane=LANE,
             prompt_tokens=row.input_tokens,
             output_tokens=row.output_tokens,
             session="",
@@ -113,9 +143,7 @@ class SimulatedGateway:
         """Tried at replicas until it is whole; what one that ended had made is gone on with."""
         attempts = Attempts(self.config.gateway.retries, self._budget)
         while call.num_tokens < call.row.output_tokens:
-            choice = self.router.pick(wanted, attempts.tried)
-            if choice is None:
-                raise UnavailableError("No replica serves the model at the moment.")
+            choice = await self._choose(wanted, attempts)
             try:
                 await self._try(call, wanted, choice, slot)
             except UpstreamError as failure:
@@ -127,6 +155,19 @@ class SimulatedGateway:
         slot.used(
             prompt_tokens=call.row.input_tokens - call.num_cached, output_tokens=call.num_tokens
         )
+
+    async def _choose(self, wanted: Wanted, attempts: Attempts) -> Choice:
+        """As the dispatcher: patient while no replica is ready."""
+        deadline = self.clock.monotonic() + self.config.gateway.retries.patience
+        while (choice := self.router.pick(wanted, attempts.tried)) is None:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self.router.wait_change()
+            except TimeoutError:
+                raise UnavailableError("No replica serves the model at the moment.") from None
+        if choice.replica.id in attempts.tried:
+            await asyncio.sleep(attempts.backoff())
+        return choice
 
     async def _try(self, call: "_Call", wanted: Wanted, choice: Choice, slot: Slot) -> None:
         replica, row = choice.replica, call.row
@@ -153,6 +194,7 @@ class SimulatedGateway:
             self._server(replica).submit(call.request(), stream)
             await stream.end()
             call.num_cached = stream.num_cached
+            call.ready_since = replica.ready_since or 0.0
             seconds = self.clock.monotonic() - call.first
             replica.latency.note_output(seconds, call.num_tokens - 1)
             replica.breaker.note_success()
@@ -199,7 +241,15 @@ class SimulatedGateway:
 class _Call:
     """A request and what has come of it."""
 
-    __slots__ = ("first", "num_cached", "num_tokens", "num_tries", "prompt_ids", "row")
+    __slots__ = (
+        "first",
+        "num_cached",
+        "num_tokens",
+        "num_tries",
+        "prompt_ids",
+        "ready_since",
+        "row",
+    )
 
     def __init__(self, row: TraceRow, prompt_ids: list[int]) -> None:
         self.row = row
@@ -208,6 +258,8 @@ class _Call:
         self.num_tokens = 0
         self.num_cached = 0
         self.num_tries = 0
+        self.ready_since = 0.0
+        """Of the replica that answered."""
 
     def request(self) -> Request:
         """As the next replica gets it: after a break it goes on from the tokens that came."""

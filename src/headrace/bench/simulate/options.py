@@ -6,6 +6,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from headrace.config.fleet.routing import RoutingPolicy
+from headrace.config.fleet.scaling import PolicyKind
 
 Seconds = Annotated[float, Meta(gt=0.0, extra={"unit": "seconds"})]
 Duration = Annotated[float, Meta(ge=0.0, extra={"unit": "seconds"})]
@@ -72,8 +73,26 @@ class PlaceOptions(Struct, frozen=True, kw_only=True):
     """Share of starts that fail, after their boot time."""
     kill_every: Duration = 0.0
     """Mean time between sudden ends of a replica that serves; 0: none."""
-    hourly_cost: Annotated[float, Meta(ge=0.0)] = 1.0
-    """What a replica costs an hour."""
+    hourly_cost: Annotated[float, Meta(ge=0.0)] | None = None
+    """What a replica costs an hour; default what the pool of --fleet says, else 1."""
+
+
+class ScaleOptions(Struct, frozen=True, kw_only=True):
+    """How many replicas there are, and who decides."""
+
+    replicas: Annotated[int, Meta(ge=0, le=10_000)] = 4
+    """Replicas at the start; all of a fixed fleet."""
+    policy: PolicyKind | None = None
+    """Scale by this policy of the autoscaler: queue, slots, tokens_per_second, slo, predictive or utilisation. Default
+    that of --fleet, else the fleet is fixed."""
+    min_replicas: Annotated[int, Meta(ge=0)] | None = None
+    """Never fewer; default the pool's in --fleet, else 1."""
+    max_replicas: Annotated[int, Meta(ge=1)] | None = None
+    """Never more; default the pool's in --fleet, else 10000."""
+    fleet: str | None = None
+    """A fleet.yaml, whose autoscaler settings count."""
+    pool: str | None = None
+    """The pool of --fleet that is simulated; default its first."""
 
 
 class SimulateOptions(Struct, frozen=True, kw_only=True):
@@ -83,8 +102,7 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
     """fleet: replicas that count tokens, for long runs; detailed: every step of the real scheduler and gateway."""
     load: LoadOptions = LoadOptions()
     place: PlaceOptions = PlaceOptions()
-    replicas: Annotated[int, Meta(ge=1, le=10_000)] = 4
-    """Replicas at the start; all of a fixed fleet."""
+    scale: ScaleOptions = ScaleOptions()
     routing: RoutingPolicy = RoutingPolicy.STICKY
     """How the gateway chooses among replicas; see `headrace gateway`."""
     slo: str = "ttft=2s,tpot=150ms"

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from headrace.bench.simulate.engine_server import EngineServer
 from headrace.bench.simulate.options import PlaceOptions
 from headrace.bench.simulate.profile import Profile
+from headrace.bench.simulate.scaling import Autoscaler
 from headrace.bench.simulate.tally import Tally
 from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.replicas import ReplicaSpec
@@ -36,6 +37,8 @@ class SimulatedPlace:
     ) -> None:
         """`on_change` is told which replicas requests may be sent to."""
         self.servers: dict[str, EngineServer] = {}
+        self.autoscaler: Autoscaler | None = None
+        self._gone_seconds = 0.0
         self._profile = profile
         self._options = options
         self._clock = clock
@@ -99,6 +102,11 @@ class SimulatedPlace:
         )
         self._changed()
 
+    @property
+    def busy_seconds(self) -> float:
+        """Spent computing by all replicas there have been."""
+        return self._gone_seconds + sum(s.busy_seconds for s in self.servers.values())
+
     def serving(self) -> Sequence[str]:
         """Ids of those that have an address and are not to stop."""
         return [i.id for i in self._instances.values() if i.state is InstanceState.RUNNING]
@@ -135,6 +143,8 @@ class SimulatedPlace:
             )
             self._changed()
         else:
+            if self.autoscaler is not None:
+                self.autoscaler.booted(seconds)
             self._ready(instance_id)
 
     def _ready(self, instance_id: str) -> None:
@@ -154,7 +164,9 @@ class SimulatedPlace:
 
     def _forget(self, instance_id: str) -> None:
         self._instances.pop(instance_id, None)
-        self.servers.pop(instance_id, None)
+        server = self.servers.pop(instance_id, None)
+        if server is not None:
+            self._gone_seconds += server.busy_seconds
         self._changed()
 
     def _changed(self) -> None:

@@ -10,6 +10,7 @@ from headrace.bench.measure import Distribution
 from headrace.bench.simulate.options import SimulateOptions
 from headrace.bench.simulate.profile import Profile
 from headrace.bench.simulate.tally import Moment, Tally
+from headrace.bench.simulate.virtual_time import START_WALL
 from headrace.fleet.autoscaler.values import Decision
 
 SCHEMA = 1
@@ -51,7 +52,11 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def make_report(
-    options: SimulateOptions, profile: Profile, tally: Tally, decisions: tuple[Decision, ...]
+    options: SimulateOptions,
+    profile: Profile,
+    tally: Tally,
+    decisions: tuple[Decision, ...],
+    hourly_cost: float,
 ) -> Report:
     """The figures of a run that is over."""
     ttft, tpot, e2e = tally.distributions()
@@ -65,7 +70,7 @@ def make_report(
         errors=dict(tally.errors.most_common()),
         attainment=tally.num_good / max(1, tally.num_arrived),
         replica_hours=hours,
-        cost=hours * options.place.hourly_cost,
+        cost=hours * hourly_cost,
         mean_replicas=3600 * hours / tally.duration,
         peak_replicas=tally.peak_replicas,
         num_boots=tally.num_boots,
@@ -119,7 +124,7 @@ def table(report: Report) -> str:
 def decision_log(report: Report) -> str:
     """The last decisions that changed something, one a line."""
     lines = [
-        f"  {_time(one.at - report.decisions[0].at)}  {one.current:>4} -> {one.desired:<4} {one.policy}: {one.reason}"
+        f"  {_time(one.at - START_WALL)}  {one.current:>4} -> {one.desired:<4} {one.policy}: {one.reason}"
         + (f" [{one.limited_by}]" if one.limited_by else "")
         for one in report.decisions[-_SHOWN:]
     ]

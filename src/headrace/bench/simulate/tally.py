@@ -57,6 +57,7 @@ class Tally:
         self.num_kills = self.num_boot_failures = self.num_boots = 0
         self._settled = 0.0
         self._num_paid = self._num_ready = 0
+        self._ready_total = 0.0
         self.peak_replicas = 0
         self.last_end = 0.0
 
@@ -107,6 +108,11 @@ class Tally:
         """Paid for, up to the end of the run."""
         return sum(moment.replica_seconds for moment in self.moments) / 3600.0
 
+    def ready_seconds(self, now: float) -> float:
+        """That replicas have served so far, all together."""
+        self._settle(now)
+        return self._ready_total
+
     def distributions(self) -> tuple[Distribution, Distribution, Distribution]:
         """Of TTFT, TPOT and E2E."""
         return distribution(self.ttfts), distribution(self.tpots), distribution(self.e2es)
@@ -125,5 +131,6 @@ class Tally:
                 end = now
             moment.replica_seconds += (end - at) * self._num_paid
             moment.ready_seconds += (end - at) * self._num_ready
+            self._ready_total += (end - at) * self._num_ready
             at = end
         self._settled = max(self._settled, now)
