@@ -105,7 +105,7 @@ def test_the_same_seed_is_the_same_report(mode: Mode) -> None:
 @pytest.mark.parametrize("policy", [PolicyKind.QUEUE, PolicyKind.UTILISATION])
 def test_a_fleet_that_scales_is_the_same_in_both_modes(policy: PolicyKind) -> None:
     load = LoadOptions(
-        duration=500.0, rate=4.0, curve=Curve.DAY, day_length=500.0, peak_ratio=6.0,
+        duration=900.0, rate=4.0, curve=Curve.DAY, day_length=900.0, peak_ratio=6.0,
         input_tokens=300, output_tokens=40,
     )  # fmt: skip
     fleet, detailed = both(
