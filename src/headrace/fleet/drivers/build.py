@@ -10,7 +10,7 @@ from headrace.config.fleet.drivers import DriversConfig
 from headrace.config.fleet.pools import DriverKind, PoolConfig
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
-from headrace.core.errors import ConfigError
+from headrace.fleet.drivers.kubernetes.driver import KubernetesDriver
 from headrace.fleet.drivers.launching import check_pool
 from headrace.fleet.drivers.local.driver import LocalDriver
 from headrace.fleet.drivers.protocol import Driver
@@ -26,8 +26,8 @@ def make_driver(kind: DriverKind, fleet_name: str, config: DriversConfig, clock:
             )
         case DriverKind.RAY:
             return RayDriver(fleet_name, config.ray, clock)
-        case _:
-            raise ConfigError(f"There is no driver for {kind}.")
+        case DriverKind.KUBERNETES:
+            return KubernetesDriver(fleet_name, config.kubernetes)
 
 
 def make_drivers(fleet_name: str, config: FleetConfig, clock: Clock) -> dict[DriverKind, Driver]:

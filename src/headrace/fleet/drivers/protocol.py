@@ -33,7 +33,8 @@ class Instance(Struct, frozen=True, kw_only=True):
     version: str
     """The pool's version when it was started."""
     revision: str
-    """A digest of everything that it was started with; another than the pool's means: to be replaced."""
+    """A digest of everything that it was started with; another than the pool's means: to be replaced. Empty: its place
+    replaces it by itself."""
     state: InstanceState
     spec: ReplicaSpec | None = None
     """How it is called; None while it has no address."""

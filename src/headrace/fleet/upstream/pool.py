@@ -41,14 +41,21 @@ class Pool:
     """Keep-alive connections to one address. The most recently used one is used first."""
 
     def __init__(
-        self, address: Address, timeouts: TimeoutConfig, *, max_idle: int, max_buffer: int
+        self,
+        address: Address,
+        timeouts: TimeoutConfig,
+        *,
+        max_idle: int,
+        max_buffer: int,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """`tls` says whom to trust where the address is TLS; default the authorities of this machine."""
         self.address = address
         self.timeouts = timeouts
         self._max_idle = max_idle
         self._max_buffer = max_buffer
         self._idle: deque[tuple[float, Connection]] = deque()
-        self._tls = ssl.create_default_context() if address.is_tls else None
+        self._tls = (tls or ssl.create_default_context()) if address.is_tls else None
         self._is_closed = False
 
     async def request(
