@@ -82,6 +82,8 @@ class FakeReplica:
     """Seconds between tokens."""
     line_end: bytes = b"\n"
     max_num_seqs: int = 8
+    kv_usage: float = 0.1
+    prefix_hit_rate: float = 0.0
     faults: deque[Fault] = field(default_factory=deque)
     """For the next requests for text, one each."""
     always: Fault | None = None
@@ -148,7 +150,8 @@ class FakeReplica:
                 "num_running": self.num_running,
                 "num_waiting": 0,
                 "max_num_seqs": self.max_num_seqs,
-                "kv_usage": 0.1,
+                "kv_usage": self.kv_usage,
+                "prefix_hit_rate": self.prefix_hit_rate,
                 "outstanding_tokens": 0,
             }
         if path == "/v1/models":

@@ -64,6 +64,7 @@ class HeadraceBackend(OpenAIBackend):
             max_running=reading.count(said.get("max_num_seqs")) or None,
             outstanding_tokens=reading.count(said.get("outstanding_tokens")),
             uptime=reading.share(said.get("uptime_seconds")),
+            prefix_hit_rate=reading.share(said.get("prefix_hit_rate")),
             is_draining=said.get("state") == ReplicaState.DRAINING,
             missing=tuple(name for name in names if reading.share(said.get(name)) is None),
         )

@@ -14,8 +14,9 @@ from headrace.fleet.gateway.models.canary import Canaries
 from headrace.fleet.gateway.order import Trade
 from headrace.fleet.gateway.pipelines.runner import Pipelines
 from headrace.fleet.gateway.prefix.knowledge import Knowledge
+from headrace.fleet.gateway.pulse import Pulse
 from headrace.fleet.gateway.replica_meter import ReplicaMeter
-from headrace.fleet.gateway.request_meter import RequestMeter
+from headrace.fleet.gateway.request_meter import Listener, RequestMeter, nobody
 from headrace.fleet.gateway.responses.homes import Homes
 from headrace.fleet.gateway.responses.keepers import Keepers
 from headrace.fleet.gateway.responses.routes import StoredResponses
@@ -50,9 +51,10 @@ class Parts(NamedTuple):
     toolbox: Toolbox
     knowledge: Knowledge
     stored: StoredResponses
+    pulse: Pulse
 
 
-def build(config: FleetConfig, clock: Clock) -> Parts:
+def build(config: FleetConfig, clock: Clock, on_ended: Listener = nobody) -> Parts:
     """Call it on the event loop that it will run on. Raises ConfigError."""
     metrics = Metrics()
 
@@ -66,8 +68,9 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
     prober.on_restart = lambda replica: knowledge.index.restarted(replica.id)
     meter = ReplicaMeter(registry, metrics, clock)
     slos = SloWatch(config.slos, config.alerts, metrics, clock)
-    requests = RequestMeter(metrics, slos.book, clock)
-    dispatcher = Dispatcher(router, prober, meter, config.gateway, clock, requests.pace)
+    requests = RequestMeter(metrics, slos.book, clock, on_ended)
+    pulse = Pulse()
+    dispatcher = Dispatcher(router, prober, meter, config.gateway, clock, requests.pace, pulse)
     admission = Admission(config.flow, clock, router.free_in_lane, metrics=metrics)
     books = Books(config, clock, metrics)
     toolbox = Toolbox(config.tools, metrics, clock)
@@ -104,7 +107,7 @@ def build(config: FleetConfig, clock: Clock) -> Parts:
     stored = StoredResponses(keepers, homes, books.accounts, config.gateway.max_response_bytes)
     return Parts(
         metrics, requests, slos, registry, prober, router, meter, admission, shadows, service, books, toolbox,
-        knowledge, stored,
+        knowledge, stored, pulse,
     )  # fmt: skip
 
 

@@ -22,8 +22,10 @@ from headrace.fleet.gateway.exchange import Exchange, RefusedError, UnfitError
 from headrace.fleet.gateway.hedging import hedged
 from headrace.fleet.gateway.pace import Pace
 from headrace.fleet.gateway.progress import Progress
+from headrace.fleet.gateway.pulse import Pulse
 from headrace.fleet.gateway.replica_meter import ReplicaMeter
 from headrace.fleet.gateway.router import Choice, Router, Wanted
+from headrace.fleet.gateway.trip import MAX_TRIES, Try
 from headrace.fleet.prober import Prober
 from headrace.fleet.replica import Replica
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
@@ -47,10 +49,12 @@ class Dispatcher:
         config: GatewayConfig,
         clock: Clock,
         new_pace: Callable[[], Pace | None] = lambda: None,
+        pulse: Pulse | None = None,
     ) -> None:
         """`new_pace` makes what times a stream."""
         self.meter = meter
         self.new_pace = new_pace
+        self.pulse = pulse or Pulse()
         self.router = router
         self.prober = prober
         self.config = config
@@ -62,16 +66,21 @@ class Dispatcher:
         self.config = config
         self.budget.share = config.retries.budget
 
-    def dispatch(self, call: Call, wanted: Wanted, answer: Answer) -> "Dispatch":
-        """One request, ready to run."""
-        return Dispatch(self, call, wanted, answer)
+    def dispatch(
+        self, call: Call, wanted: Wanted, answer: Answer, pulse: Pulse | None = None
+    ) -> "Dispatch":
+        """One request, ready to run. Its tokens are counted in `pulse`; default: with those of all clients."""
+        return Dispatch(self, call, wanted, answer, pulse or self.pulse)
 
 
 class Dispatch:
     """One request's way through replicas. Run it once."""
 
-    def __init__(self, shared: Dispatcher, call: Call, wanted: Wanted, answer: Answer) -> None:
+    def __init__(
+        self, shared: Dispatcher, call: Call, wanted: Wanted, answer: Answer, pulse: Pulse
+    ) -> None:
         self._shared = shared
+        self._pulse = pulse
         self._call = call
         self._wanted = wanted
         self._answer = answer
@@ -84,6 +93,8 @@ class Dispatch:
         self.progress = Progress()
         self.replica: Replica | None = None
         """Where the answer came from last."""
+        self.tries: list[Try] = []
+        """Replicas that were asked, in the order in which they were done."""
 
     async def run(self, on_lease: Callable[[], None]) -> None:
         """Have it answered; `on_lease` is called whenever it counts at a replica.
@@ -183,7 +194,7 @@ class Dispatch:
             pace = self._shared.new_pace() if self._call.is_stream else None
             progress = Progress(keeps_text=self._keeps_text(replica), pace=pace)
         clock = self._shared.clock
-        exchange = Exchange(self._call, choice, self._shared.config, clock)
+        exchange = Exchange(self._call, choice, self._shared.config, clock, self._pulse)
         started, outcome = clock.monotonic(), replica_meter.CANCELLED
         try:
             sent = self._sent_to(replica)
@@ -215,8 +226,25 @@ class Dispatch:
         finally:
             seconds = clock.monotonic() - started
             self._shared.meter.tried(replica.id, outcome, seconds, exchange.ttft)
+            self._note_try(choice, outcome, started, exchange.ttft)
             if self._answer.is_owned_by(progress):
                 self.progress, self.replica = progress, replica
+
+    def _note_try(self, choice: Choice, outcome: str, started: float, ttft: float | None) -> None:
+        if len(self.tries) >= MAX_TRIES:
+            return
+        decision = choice.decision
+        self.tries.append(
+            Try(
+                replica=decision.replica_id,
+                policy=decision.policy,
+                reason=decision.reason,
+                outcome=outcome,
+                at=started - self._call.arrival,
+                seconds=self._shared.clock.monotonic() - started,
+                ttft=ttft,
+            )
+        )
 
     def _sent_to(self, replica: Replica) -> wire.Call | None:
         """The request as this replica gets it; None if it cannot go on with what was begun elsewhere."""

@@ -9,6 +9,7 @@ from headrace.fleet.backends import values as wire
 from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.call import Call
 from headrace.fleet.gateway.progress import Progress
+from headrace.fleet.gateway.pulse import Pulse
 from headrace.fleet.gateway.relay import Relay
 from headrace.fleet.gateway.router import Choice
 from headrace.fleet.load import Lease
@@ -29,8 +30,11 @@ _SLOWEST_TOKEN = 0.25
 class Exchange:
     """Sends a request to a replica and passes its answer on."""
 
-    def __init__(self, call: Call, choice: Choice, config: GatewayConfig, clock: Clock) -> None:
+    def __init__(
+        self, call: Call, choice: Choice, config: GatewayConfig, clock: Clock, pulse: Pulse
+    ) -> None:
         self._call = call
+        self._pulse = pulse
         self._replica = choice.replica
         self._cached_tokens = choice.decision.cached_tokens
         self._route = route_of(choice)
@@ -92,6 +96,9 @@ class Exchange:
                     is_continuation=answer.has_begun,
                 )
                 watch = _Watch(self._replica, lease, self._clock, started, ahead + missing)
+                if not answer.has_begun:
+                    watch.arrival = self._call.arrival
+                watch.pulse = self._pulse
                 await self._stream(response, reader, relay, watch, answer)
             except StreamError as error:
                 raise UpstreamError(FailureKind.GARBAGE, str(error)) from None
@@ -149,6 +156,7 @@ class Exchange:
             raise UpstreamError(FailureKind.GARBAGE, "an answer that is no JSON")
         # Claimed last: until here another replica may still answer instead.
         answer.claim(progress, self._route)
+        self._pulse.note_whole(progress.usage.output_tokens if progress.usage is not None else 0)
         await answer.whole(response.status, headers, body)
 
     async def _stream(
@@ -213,6 +221,10 @@ class _Watch:
         self._started = started
         self._work = work
         self._first = 0.0
+        self._last = 0.0
+        self.arrival: float | None = None
+        """Of the request that the stream begins to answer; None: another replica has begun it."""
+        self.pulse = Pulse()
 
     def note(self, relay: Relay) -> float | None:
         """A piece of the stream was read; the seconds that its first token took, if there has been one."""
@@ -226,6 +238,11 @@ class _Watch:
             self._first = now
             self._lease.note_first_token()
             self._replica.latency.note_first_token(self._first - self._started, self._work)
+            if self.arrival is not None:
+                self.pulse.note_first(now - self.arrival, new)
+        else:
+            self.pulse.note_more(now - self._last, new)
+        self._last = now
         self._lease.note_tokens(new)
         return self._first - self._started
 

@@ -42,9 +42,10 @@ from headrace.fleet.gateway.progress import Usage, usage_of
 from headrace.fleet.gateway.request_meter import Finished, RequestMeter, Result
 from headrace.fleet.gateway.responses.homes import Homes
 from headrace.fleet.gateway.router import Wanted
+from headrace.fleet.gateway.trip import Trip, Try
 from headrace.fleet.registry import Registry
 from headrace.web.asgi import Send
-from headrace.web.problems import status_for
+from headrace.web.problems import answer_to, status_for
 
 #: Seconds that a request waits for a model without a ready replica where another model may answer.
 _SHORT_WAIT = 0.0
@@ -105,6 +106,9 @@ class Order:
         """Seconds that it waited for its turns; None: it had none."""
         self._is_paid = False
         """Its account had room for it."""
+        self._tries: list[Try] = []
+        """At all targets."""
+        self._error = ""
 
     async def make(self, send: Send) -> None:
         """Have it answered. Raises HeadraceError, before anything was sent, for what the client is to be told."""
@@ -126,6 +130,7 @@ class Order:
             status = answer.status
         except Exception as error:
             status = status_for(error)
+            self._error = _code_of(error)
             raise
         finally:
             self._record(answer, status)
@@ -152,6 +157,7 @@ class Order:
                 result=Result.OK,
                 saved_tokens=found.prompt_tokens + found.output_tokens,
                 saved_cost=saved,
+                trip=self._trip("", is_cached=True),
             )
         )
 
@@ -192,7 +198,10 @@ class Order:
         trade.dispatcher.router.check(wanted)
         self._dispatch = trade.dispatcher.dispatch(call, wanted, answer)
         if call.endpoint.kind is Kind.TEXT:  # costs a replica next to nothing
-            await self._dispatch.run(self._note_lease)
+            try:
+                await self._dispatch.run(self._note_lease)
+            finally:
+                self._tries += self._dispatch.tries
             return
         ticket = Ticket(
             lane=str(target),
@@ -215,6 +224,7 @@ class Order:
                 prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
                 slot.used(prompt_tokens=prompt, output_tokens=usage.output_tokens)
             slot.close()
+            self._tries += self._dispatch.tries
 
     def _note_home(self) -> None:
         """The replica may keep what it answered; later requests about it go there."""
@@ -309,6 +319,7 @@ class Order:
                 waited_for_first=now - self._call.arrival if has_left_early else None,
                 queue=self._queued,
                 saved_prefix_cost=self._bill.saved,
+                trip=self._trip(answer.headers.get(FALLBACK_HEADER, "")),
             )
         )
 
@@ -322,6 +333,16 @@ class Order:
         if status >= 500:
             return Result.FAILED
         return Result.OK if status < 400 else Result.REFUSED
+
+    def _trip(self, answered_by: str, *, is_cached: bool = False) -> Trip:
+        return Trip(
+            endpoint=self._call.endpoint.path,
+            is_stream=self._call.is_stream,
+            is_cached=is_cached,
+            answered_by=answered_by,
+            error=self._error,
+            tries=tuple(self._tries),
+        )
 
     def _row(self, bill: Bill, *, status: int, ttft: float | None) -> UsageRow:
         trade, call = self._trade, self._call
@@ -341,6 +362,11 @@ class Order:
             latency=now - call.arrival,
             status=status,
         )
+
+
+def _code_of(error: Exception) -> str:
+    problem = answer_to(error).problem
+    return str(problem.code or problem.type)
 
 
 def _cause_of(error: HeadraceError) -> Cause | None:

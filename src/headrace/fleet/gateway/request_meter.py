@@ -1,5 +1,6 @@
 """What requests came to, for clients: metrics by model, tenant and class; objectives; money."""
 
+from collections.abc import Callable
 from enum import StrEnum
 
 from msgspec import Struct
@@ -8,6 +9,7 @@ from headrace.core.clock import Clock
 from headrace.fleet.gateway.accounts.ledger import UsageRow
 from headrace.fleet.gateway.accounts.money import amount
 from headrace.fleet.gateway.pace import Pace
+from headrace.fleet.gateway.trip import Trip
 from headrace.fleet.slo.alerts import duration
 from headrace.fleet.slo.book import SloBook
 from headrace.fleet.slo.values import Ended, Verdict
@@ -63,12 +65,25 @@ class Finished(Struct, frozen=True, kw_only=True):
     """Billionths, for them."""
     saved_prefix_cost: int = 0
     """Billionths, for the cached part of the prompt."""
+    trip: Trip | None = None
+    """Its way, for those who look at single requests."""
+
+
+Listener = Callable[[Finished], None]
+"""Is told of every request that ended. Must not raise and must not wait."""
+
+
+def nobody(_finished: Finished) -> None:
+    """A listener that keeps nothing."""
 
 
 class RequestMeter:
     """One gateway's. Labels are bounded, whatever tenants and models there are."""
 
-    def __init__(self, metrics: Metrics, slos: SloBook, clock: Clock) -> None:
+    def __init__(
+        self, metrics: Metrics, slos: SloBook, clock: Clock, on_ended: Listener = nobody
+    ) -> None:
+        self._on_ended = on_ended
         self._metrics = metrics
         self._slos = slos
         self._clock = clock
@@ -89,6 +104,7 @@ class RequestMeter:
     def ended(self, finished: Finished) -> None:
         """Count it, once."""
         row, now = finished.row, self._clock.monotonic()
+        self._on_ended(finished)
         labels = self._series.labels(row.model, row.tenant, finished.priority)
         self._count(finished, labels)
         self._time(finished, labels)

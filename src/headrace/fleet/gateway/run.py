@@ -18,6 +18,8 @@ from headrace.config.security import SecurityConfig
 from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import ConfigError
 from headrace.fleet.backends.registry import backend_for
+from headrace.fleet.dashboard.dashboard import Dashboard
+from headrace.fleet.dashboard.files import file_endpoints
 from headrace.fleet.discovery import Discovery, FileDiscovery, Sources, StaticDiscovery
 from headrace.fleet.gateway.accounts.directory import Directory
 from headrace.fleet.gateway.admin.accounts import AccountsAdmin
@@ -27,7 +29,6 @@ from headrace.fleet.gateway.app import build_app
 from headrace.fleet.gateway.build import build
 from headrace.fleet.gateway.companion import MakeCompanion
 from headrace.observe.logs import set_up_logging
-from headrace.web.endpoint import Endpoint
 from headrace.web.http_server import HttpServer, allow_open_files, http_config
 from headrace.web.keys import KeyRing
 from headrace.web.port import bind, url_of
@@ -83,18 +84,21 @@ class Gateway:
         self._config = config
         self._address = (config.gateway.host, config.gateway.port)
         self._started_with = config
-        self.parts = parts = build(config, clock)
         gateway = config.gateway
+        self.dashboard = Dashboard(clock)
+        self.parts = parts = build(config, clock, self.dashboard.finished)
+        self.dashboard.watch(parts)
+        admin = file_endpoints()
         self._companion = companion(parts, config, clock) if companion is not None else None
-        admin: list[Endpoint] = []
         keys = None
         if gateway.admin_keys is not None:
             keys = KeyRing(SecurityConfig(api_keys=gateway.admin_keys), clock)
-            admin = Admin(parts.registry, self.reload, keys, clock).endpoints()
+            admin += Admin(parts.registry, self.reload, keys, clock).endpoints()
             admin += AccountsAdmin(parts.books, keys).endpoints()
             if self._companion is not None:
                 admin += self._companion.endpoints(keys)
             admin += ObjectivesAdmin(parts.slos, keys).endpoints()
+            admin += self.dashboard.endpoints(keys)
         bounds = ConnectionBounds(
             max_connections=gateway.max_connections,
             read_timeout=gateway.read_timeout,
@@ -136,6 +140,8 @@ class Gateway:
         self.parts.slos.start()
         await self._discover()
         self._watching = asyncio.create_task(self._watch(), name="discovery")
+        if self._config.gateway.admin_keys is not None:
+            self.dashboard.start()
 
     async def close(self) -> None:
         """Stop looking, and let go of all connections that are idle."""
@@ -146,6 +152,7 @@ class Gateway:
             await self._companion.close()
         parts = self.parts
         await parts.slos.close()
+        await self.dashboard.close()
         await parts.shadows.close()
         await parts.toolbox.close()
         parts.service.pipelines.close()

@@ -9,6 +9,7 @@ from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.call import Call
 from headrace.fleet.gateway.dispatch import Dispatcher
 from headrace.fleet.gateway.exchange import RefusedError
+from headrace.fleet.gateway.pulse import Pulse
 from headrace.fleet.gateway.router import Wanted
 from headrace.observe import catalogue
 from headrace.observe.metrics import Metrics
@@ -58,7 +59,7 @@ class Shadows:
         outcome = "failed"
         try:
             answer = Answer(_swallow, self._clock)
-            await self._dispatcher.dispatch(call, wanted, answer).run(lambda: None)
+            await self._dispatcher.dispatch(call, wanted, answer, Pulse()).run(lambda: None)
             outcome = "answered"
         except (HeadraceError, RefusedError) as error:
             log.debug("A copy failed: %s", error)

@@ -32,6 +32,13 @@ class ReplicaStatus(Struct, frozen=True, kw_only=True):
     num_waiting: int | None
     kv_usage: float | None
     max_context: int | None
+    state: str | None
+    """Its own word: loading, ready, draining, parked, …"""
+    prefix_hit_rate: float | None
+    """Cached share of its prompt tokens of the last minute."""
+    uptime: float | None
+    """Seconds."""
+    labels: dict[str, str]
 
 
 class FleetStatus(Struct, frozen=True, kw_only=True):
@@ -69,4 +76,8 @@ def status_of(replica: Replica, now: float) -> ReplicaStatus:
         num_waiting=report.num_waiting if report else None,
         kv_usage=report.kv_usage if report else None,
         max_context=replica.max_context,
+        state=str(report.state) if report else None,
+        prefix_hit_rate=report.prefix_hit_rate if report else None,
+        uptime=report.uptime if report else None,
+        labels=spec.labels,
     )

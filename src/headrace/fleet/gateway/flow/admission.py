@@ -6,7 +6,7 @@ consequence, so there is nothing to lock. Room comes from the registry (`free`);
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from heapq import heapify, heappop, heappush
 
@@ -174,6 +174,11 @@ class Admission:
     def num_running(self) -> int:
         """Turns that are held."""
         return sum(lane.num_running for lane in self._lanes.values())
+
+    @property
+    def lanes(self) -> Mapping[str, Lane]:
+        """By the name of their model. To be read only."""
+        return self._lanes
 
     def num_waiting(self, lane: str) -> int:
         """Requests that wait for one model; what a fleet that scales from zero goes by."""

@@ -90,6 +90,12 @@ class ClassQueue:
         tenant = self.shares.first()
         return self._queues[tenant].first() if tenant is not None else None
 
+    def waiting(self) -> Iterator[tuple[str, int, float]]:
+        """Tenants that wait: name, requests, and when the one that is next for each came (`Clock.monotonic`)."""
+        for tenant, queue in self._queues.items():
+            if (head := queue.first()) is not None:
+                yield tenant, queue.load.num_requests, head.arrived
+
     def newest(self) -> Iterator[Waiter]:
         """In the order in which they give way: those of the tenant that has most waiting, the newest first.
 

@@ -1,0 +1,39 @@
+"""The way of one request through the gateway, as operators are told of it: never with its text."""
+
+from msgspec import Struct
+
+#: Tries of one request that are told; of more, the first ones are.
+MAX_TRIES = 32
+
+
+class Try(Struct, frozen=True, kw_only=True):
+    """One replica that was asked."""
+
+    replica: str
+    policy: str
+    reason: str
+    """Why this one: words and numbers of the policy."""
+    outcome: str
+    """As the metric of tries has it: ok, refused, cancelled, or a failure's kind."""
+    at: float
+    """Seconds from the request's arrival."""
+    seconds: float
+    """How long it was at it."""
+    ttft: float | None = None
+    """Seconds from then to the first token, of streams."""
+
+
+class Trip(Struct, frozen=True, kw_only=True):
+    """How a request was answered, beside what it came to."""
+
+    endpoint: str
+    """Its path."""
+    is_stream: bool = False
+    is_cached: bool = False
+    """Told from the response cache, or shared with another request in flight."""
+    answered_by: str = ""
+    """The target that answered instead, of a request that fell back."""
+    error: str = ""
+    """The problem's code, of one that failed."""
+    tries: tuple[Try, ...] = ()
+    """In the order in which they were done."""
