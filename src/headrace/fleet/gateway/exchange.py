@@ -96,9 +96,7 @@ class Exchange:
                     is_continuation=answer.has_begun,
                 )
                 watch = _Watch(self._replica, lease, self._clock, started, ahead + missing)
-                if not answer.has_begun:
-                    watch.arrival = self._call.arrival
-                watch.pulse = self._pulse
+                watch.count(self._pulse, None if answer.has_begun else self._call.arrival)
                 await self._stream(response, reader, relay, watch, answer)
             except StreamError as error:
                 raise UpstreamError(FailureKind.GARBAGE, str(error)) from None
@@ -222,9 +220,13 @@ class _Watch:
         self._work = work
         self._first = 0.0
         self._last = 0.0
-        self.arrival: float | None = None
-        """Of the request that the stream begins to answer; None: another replica has begun it."""
-        self.pulse = Pulse()
+        self._arrival: float | None = None
+        self._pulse: Pulse | None = None
+
+    def count(self, pulse: Pulse, arrival: float | None) -> None:
+        """In `pulse` too. `arrival` is that of the request that the stream begins to answer; None: it goes on with it."""
+        self._pulse = pulse
+        self._arrival = arrival
 
     def note(self, relay: Relay) -> float | None:
         """A piece of the stream was read; the seconds that its first token took, if there has been one."""
@@ -238,13 +240,17 @@ class _Watch:
             self._first = now
             self._lease.note_first_token()
             self._replica.latency.note_first_token(self._first - self._started, self._work)
-            if self.arrival is not None:
-                self.pulse.note_first(now - self.arrival, new)
-        else:
-            self.pulse.note_more(now - self._last, new)
+        if self._pulse is not None:
+            self._note_pulse(self._pulse, now, new)
         self._last = now
         self._lease.note_tokens(new)
         return self._first - self._started
+
+    def _note_pulse(self, pulse: Pulse, now: float, num_tokens: int) -> None:
+        if self._last:
+            pulse.note_more(now - self._last, num_tokens)
+        else:
+            pulse.note_first(None if self._arrival is None else now - self._arrival, num_tokens)
 
     def end(self, relay: Relay) -> None:
         """The stream has ended as it should."""

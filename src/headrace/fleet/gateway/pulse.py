@@ -53,9 +53,10 @@ class Pulse:
         self.output_tokens = 0
         """Of streams as they come, of other answers when they have come."""
 
-    def note_first(self, seconds: float, num_tokens: int) -> None:
-        """A stream's first tokens have come, so long after its request."""
-        self.ttft.note(seconds)
+    def note_first(self, seconds: float | None, num_tokens: int) -> None:
+        """A replica's first tokens have come, so long after the request; None: it goes on with another's stream."""
+        if seconds is not None:
+            self.ttft.note(seconds)
         self.output_tokens += num_tokens
 
     def note_more(self, seconds: float, num_tokens: int) -> None:
