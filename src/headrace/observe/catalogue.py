@@ -6,7 +6,12 @@ number; they are served on `/metrics/vllm`. `genai` is the name in OpenTelemetry
 
 from collections.abc import Iterable
 
-from headrace.observe import cache_metrics, gateway_metrics, system_metrics
+from headrace.observe import (
+    autoscaler_metrics,
+    cache_metrics,
+    gateway_metrics,
+    system_metrics,
+)
 from headrace.observe.metric import (
     DURATION,
     INTERVAL,
@@ -325,7 +330,7 @@ PROCESS_START = Metric(
 
 def catalogue() -> tuple[Metric, ...]:
     """All metrics, in the order of this file; then those of gateways by replica and request, and of their caches."""
-    tables = (globals(), vars(gateway_metrics), vars(cache_metrics), vars(system_metrics))
+    tables = (globals(), vars(gateway_metrics), vars(cache_metrics), vars(autoscaler_metrics), vars(system_metrics))
     return tuple(v for table in tables for v in table.values() if isinstance(v, Metric))
 
 

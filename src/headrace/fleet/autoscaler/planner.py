@@ -40,6 +40,14 @@ class Outcome(NamedTuple):
     """In the order in which they are to be done; none in advisory mode."""
 
 
+class Fault(NamedTuple):
+    """A replica that failed."""
+
+    pool: str
+    instance: str
+    text: str
+
+
 class Planner:
     """See the module. One for each fleet."""
 
@@ -49,6 +57,8 @@ class Planner:
         self.groups: dict[GroupKey, tuple[PoolConfig, ...]] = {}
         self.overrides: dict[str, int] = {}
         """By pool: what an operator has set."""
+        self.num_failures: dict[str, int] = {}
+        """By pool, since the beginning."""
         self.cold_starts = ColdStarts()
         self.revisions = Revisions()
         self.members: dict[str, Member] = {}
@@ -65,6 +75,7 @@ class Planner:
         self._fresh: dict[str, float] = {}
         """Started ones that no list has had yet, and until when they are believed in."""
         self._news: list[ColdStart] = []
+        self._faults: list[Fault] = []
         self.apply(pools, config)
 
     def apply(self, pools: Sequence[PoolConfig], config: AutoscalerConfig) -> None:
@@ -153,6 +164,11 @@ class Planner:
         news, self._news = self._news, []
         return news
 
+    def take_faults(self) -> list[Fault]:
+        """Those that were seen since the last call."""
+        faults, self._faults = self._faults, []
+        return faults
+
     # -- what is to be done -----------------------------------------------------------------------
 
     def step(self, signals: Mapping[GroupKey, Signals], *, now: float, wall: float) -> Outcome:
@@ -186,6 +202,7 @@ class Planner:
 
     def note_failed(self, pool: str, reason: str, now: float, *, warm: bool = False) -> None:
         """A start was refused, or what was started has failed."""
+        self.num_failures[pool] = self.num_failures.get(pool, 0) + 1
         backoffs = self._warm_backoffs if warm else self._backoffs
         backoffs[pool] = backoffs.get(pool, Backoff()).failed(
             now, reason, self.config.min_backoff, self.config.max_backoff
@@ -281,3 +298,8 @@ class Planner:
         is_warm = member.id in self._warming
         self.note_failed(member.instance.pool, reason, now, warm=is_warm)
         self.revisions.note_failed(member.instance)
+        backoff = (self._warm_backoffs if is_warm else self._backoffs)[member.instance.pool]
+        words = f"{member.id} failed: {reason}"
+        if backoff.is_crash_loop:
+            words += f" (crash loop: {backoff.num_failures} in a row, the next in {backoff.until - now:.0f} s)"
+        self._faults.append(Fault(member.instance.pool, member.id, words))

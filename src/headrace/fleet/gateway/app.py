@@ -110,9 +110,10 @@ def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
 
     async def readyz(_scope: Scope, _receive: Receive, send: Send) -> None:
         now = clock.monotonic()
-        if not parts.service.is_draining and any(
+        serves = parts.registry.is_asleep or any(
             replica.standing(now) is Standing.READY for replica in parts.registry
-        ):
+        )
+        if serves and not parts.service.is_draining:
             await send_json(send, Health(status="ok"))
         else:
             draining = parts.service.is_draining

@@ -49,6 +49,8 @@ from headrace.web.problems import answer_to, status_for
 
 #: Seconds that a request waits for a model without a ready replica where another model may answer.
 _SHORT_WAIT = 0.0
+#: Tells a client how many seconds its request waited for a replica to start.
+COLD_START = "x-headrace-cold-start"
 
 log = logging.getLogger("headrace.fleet")
 
@@ -216,6 +218,8 @@ class Order:
         asked = trade.clock.monotonic()
         slot = await trade.admission.acquire(ticket)
         self._queued = (self._queued or 0.0) + trade.clock.monotonic() - asked
+        if slot.cold_seconds > 0.0:
+            answer.headers[COLD_START] = f"{slot.cold_seconds:.3f}"
         try:
             await self._dispatch.run(partial(self._note_lease, slot))
         finally:
@@ -223,6 +227,9 @@ class Order:
             if (usage := self._dispatch.progress.usage) is not None:
                 prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
                 slot.used(prompt_tokens=prompt, output_tokens=usage.output_tokens)
+            if (replica := self._dispatch.replica) is not None:
+                began = answer.began_at
+                slot.answered(replica.id, None if began is None else began - slot.arrived)
             slot.close()
             self._tries += self._dispatch.tries
 
