@@ -20,6 +20,7 @@ from headrace.core.stats import ReplicaState
 from headrace.fleet.autoscaler import memory
 from headrace.fleet.autoscaler.decision_log import DecisionLog
 from headrace.fleet.autoscaler.discovery import PoolsDiscovery
+from headrace.fleet.autoscaler.groups import GroupKey
 from headrace.fleet.autoscaler.hands import Hands
 from headrace.fleet.autoscaler.lease import Lease
 from headrace.fleet.autoscaler.members import Phase
@@ -27,6 +28,7 @@ from headrace.fleet.autoscaler.meter import Meter
 from headrace.fleet.autoscaler.places import Listing, Places
 from headrace.fleet.autoscaler.planner import Outcome, Planner
 from headrace.fleet.autoscaler.sensors import Sensors
+from headrace.fleet.autoscaler.values import Signals
 from headrace.fleet.autoscaler.warmth import Warmth
 from headrace.fleet.registry import Registry
 
@@ -75,12 +77,14 @@ class Controller:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.is_leader = False
+        self.signals: dict[GroupKey, Signals] = {}
+        """Of the last look."""
 
     # -- the loop ---------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Look and act from now on."""
-        self._recall()
+        self.recall()
         self._registry.startable = self._startable()
         self._task = asyncio.create_task(self._run(), name="autoscaler")
 
@@ -163,7 +167,8 @@ class Controller:
     def _step(self) -> Outcome:
         now, wall = self._clock.monotonic(), self._clock.wall()
         before = dict(self.planner.revisions.rollouts)
-        outcome = self.planner.step(self.sensors.signals(), now=now, wall=wall)
+        self.signals = self.sensors.signals()
+        outcome = self.planner.step(self.signals, now=now, wall=wall)
         for fault in self.planner.take_faults():
             log.warning("Pool %s: %s", fault.pool, fault.text)
             self.entries.failed(wall, fault.pool, fault.text, fault.instance)
@@ -236,7 +241,8 @@ class Controller:
 
     # -- what outlives it -------------------------------------------------------------------------
 
-    def _recall(self) -> None:
+    def recall(self) -> None:
+        """What the controller before knew; before the first look."""
         found = memory.recall(self._memory_file)
         memory.restore(self.planner, found)
         for key, pools in self.planner.groups.items():

@@ -91,8 +91,9 @@ class Hands:
 
     async def _wake(self, instance_id: str) -> None:
         replica = self._registry.get(instance_id)
+        now = self._clock.monotonic()
         if replica is None:
-            self._planner.note_not_woken(instance_id)
+            self._planner.note_not_woken(instance_id, "it is not known yet", now)
             return
         self._acted(instance_id, "is woken")
         try:
@@ -101,7 +102,7 @@ class Hands:
                 self._registry.set_draining(replica, False)
         except DriverError as error:
             # It is of no use as a warm one; the next look starts another in its place.
-            self._planner.note_not_woken(instance_id)
+            self._planner.note_not_woken(instance_id, str(error), now)
             await self._places.stop(instance_id, grace=0.0)
             raise DriverError(f"{instance_id} could not be woken: {error}") from None
 

@@ -74,6 +74,7 @@ class Planner:
         """Failed ones that were counted."""
         self._fresh: dict[str, float] = {}
         """Started ones that no list has had yet, and until when they are believed in."""
+        self._wanted_last: dict[str, int] = {}
         self._news: list[ColdStart] = []
         self._faults: list[Fault] = []
         self.apply(pools, config)
@@ -90,6 +91,7 @@ class Planner:
             for n, c in self.overrides.items()
             if n in self.pools
         }
+        self._wanted_last = {n: c for n, c in self._wanted_last.items() if n in self.pools}
         kept = {key: state for key, state in self._state.groups.items() if key in self.groups}
         self._state = FleetState(groups=kept)
 
@@ -181,6 +183,7 @@ class Planner:
         for decision in plan.decisions:
             pool = self.pools[decision.pool]
             own = self._of_pool(pool.name)
+            self._wanted_last[pool.name] = decision.desired
             counts = self.revisions.targets(pool, own, decision.desired, self.config.rollout)
             actions += reconcile(
                 self._wanted(pool, counts, plan.warm[pool.name]), own, self.config, now
@@ -208,9 +211,11 @@ class Planner:
             now, reason, self.config.min_backoff, self.config.max_backoff
         )
 
-    def note_not_woken(self, instance_id: str) -> None:
-        """It was asked to serve, and does not: as if it had never been asked."""
+    def note_not_woken(self, instance_id: str, reason: str, now: float) -> None:
+        """It was asked to serve, and does not: for a while none is asked, so that others are started."""
         self._waking.pop(instance_id, None)
+        if (member := self.members.get(instance_id)) is not None:
+            self.note_failed(member.instance.pool, reason, now, warm=True)
 
     # -- within -----------------------------------------------------------------------------------
 
@@ -227,8 +232,16 @@ class Planner:
             num_ready=sum(m.phase is Phase.READY for m in members),
             num_pending=sum(m.phase in (Phase.STARTING, Phase.UNREADY) for m in members),
             num_warm=sum(m.phase in (Phase.WARM, Phase.WARMING) for m in members),
+            surplus=self._surplus(pool.name, members),
             override=self.overrides.get(pool.name),
         )
+
+    def _surplus(self, pool: str, members: Sequence[Member]) -> int:
+        """A rollout's, beyond what was wanted at the last look: else the surge would be kept as if it were needed."""
+        wanted = self._wanted_last.get(pool)
+        if wanted is None or pool not in self.revisions.rollouts:
+            return 0
+        return max(0, sum(member.is_active for member in members) - wanted)
 
     def _wanted(self, pool: PoolConfig, counts: Mapping[str, int], num_warm: int) -> Wanted:
         return Wanted(
@@ -286,6 +299,7 @@ class Planner:
         waked = self._waking.pop(member.id, None)
         if waked is not None:
             begun, kind = waked
+            self._warm_backoffs.pop(pool, None)
         elif was_seen_starting and member.instance.started > 0:
             begun, kind = now - max(0.0, wall - member.instance.started), StartKind.EXEC
         else:

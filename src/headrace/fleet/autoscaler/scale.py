@@ -37,6 +37,8 @@ class Bounds(NamedTuple):
     """Name for the decision."""
     least: int
     most: int
+    surplus: int = 0
+    """Of the replicas that there are, those that are only there while others are replaced."""
 
 
 class ScalingState(Struct, frozen=True, kw_only=True):
@@ -77,7 +79,7 @@ def decide(
     """One look. `cold_start`: seconds from a start to readiness as measured, for the forecast."""
     scene = Scene(signals=signals, config=config, wall=wall)
     state = _noted(state, scene)
-    current = signals.num_ready + signals.num_pending
+    current = max(0, signals.num_ready + signals.num_pending - bounds.surplus)
     wish = _wanted(scene, current)
     wish = _floored(wish, scene, state, bounds, cold_start)
     wish = wish.held(max(wish.size, bounds.least), "min_replicas")
@@ -161,8 +163,7 @@ def _floored(
         return wish
     if signals.queue_size:
         return _Wish(1, f"{signals.queue_size} requests wait, and no replica is ready")
-    current = signals.num_ready + signals.num_pending
-    if not current:
+    if not signals.num_ready + signals.num_pending:
         return wish
     if is_asleep_worthy(signals, config):
         return wish._replace(reason=f"no request for {signals.idle_seconds or 0.0:.0f} s")
