@@ -330,7 +330,13 @@ PROCESS_START = Metric(
 
 def catalogue() -> tuple[Metric, ...]:
     """All metrics, in the order of this file; then those of gateways by replica and request, and of their caches."""
-    tables = (globals(), vars(gateway_metrics), vars(cache_metrics), vars(autoscaler_metrics), vars(system_metrics))
+    tables = (
+        globals(),
+        vars(gateway_metrics),
+        vars(cache_metrics),
+        vars(autoscaler_metrics),
+        vars(system_metrics),
+    )
     return tuple(v for table in tables for v in table.values() if isinstance(v, Metric))
 
 

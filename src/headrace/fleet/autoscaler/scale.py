@@ -149,6 +149,9 @@ def _floored(
 ) -> _Wish:
     """Schedule and forecast; and no sleep before its time."""
     signals, config = scene.signals, scene.config
+    there_is_any = signals.num_ready + signals.num_pending > 0
+    if not bounds.least and there_is_any and is_asleep_worthy(signals, config):
+        wish = _Wish(0, f"no request for {signals.idle_seconds or 0.0:.0f} s")
     count, rule = schedule.floor(config, scene.wall)
     if rule is not None and count > wish.size:
         wish = _Wish(count, f"the schedule wants {count} from {rule.start} to {rule.end}")
@@ -163,10 +166,8 @@ def _floored(
         return wish
     if signals.queue_size:
         return _Wish(1, f"{signals.queue_size} requests wait, and no replica is ready")
-    if not signals.num_ready + signals.num_pending:
+    if not there_is_any or is_asleep_worthy(signals, config):
         return wish
-    if is_asleep_worthy(signals, config):
-        return wish._replace(reason=f"no request for {signals.idle_seconds or 0.0:.0f} s")
     return wish.held(1, "cooldown")
 
 
