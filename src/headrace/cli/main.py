@@ -29,6 +29,7 @@ COMMANDS = {
     "fleet": Command("headrace.cli.fleet:main", "Show and change a gateway's replicas."),
     "vectors": Command("headrace.cli.vectors:main", "Fill a store of texts for pipelines."),
     "bench": Command("headrace.cli.bench:main", "Load any OpenAI-compatible server and measure."),
+    "plan": Command("headrace.cli.plan:main", "Say what a model needs: memory, replicas, money."),
     "simulate": Command(
         "headrace.cli.simulate:main", "Play a load against a fleet on a fake clock."
     ),
