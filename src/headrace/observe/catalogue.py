@@ -318,6 +318,11 @@ USAGE_DROPPED = Metric(
     "Rows of the ledger that were dropped because its buffer was full.", server_wide=True,
 )  # fmt: skip
 
+TRACE_SPANS = Metric(
+    "headrace_trace_spans_total", Kind.COUNTER, "spans",
+    "Spans by what became of them: exported, failed (the receiver did not take them), dropped (the queue was full).",
+    ("outcome",), server_wide=True,
+)  # fmt: skip
 BUILD = Metric(
     "headrace_build_info", Kind.GAUGE, "info", "1; the label is the version.",
     ("version",), server_wide=True,

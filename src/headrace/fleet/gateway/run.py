@@ -155,6 +155,8 @@ class Gateway:
         parts = self.parts
         await parts.slos.close()
         await self.dashboard.close()
+        if parts.tracer is not None:
+            await asyncio.to_thread(parts.tracer.exporter.close)
         await parts.shadows.close()
         await parts.toolbox.close()
         parts.service.pipelines.close()
