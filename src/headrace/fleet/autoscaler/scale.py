@@ -128,7 +128,7 @@ def _wanted(scene: Scene, current: int) -> _Wish:
     signals, config = scene.signals, scene.config
     need = POLICIES[config.policy](scene)
     if need is None:
-        return _Wish(current, _unknown(signals), "missing_data")
+        return _Wish(current, _unknown(signals), "missing_data" if current else "")
     low, high = replicas_up(need, config.tolerance), replicas_down(need, config.down_margin)
     wish = _Wish(min(max(current, low), max(low, high)), need.reason)
     if signals.num_reporting < signals.num_ready and wish.size < current:
