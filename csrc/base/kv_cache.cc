@@ -70,6 +70,10 @@ KVCache::KVCache(KVLayout layout) : layout_(std::move(layout)), shape_{} {
   }
 }
 
+void KVCache::clear() {
+  for (Mapping& layer : layers_) layer.clear();
+}
+
 void KVCache::copy_block(int group, int64_t source, int64_t target) {
   for (int layer = 0; layer < layout_.num_layers; ++layer) {
     if (group_of(layer) != group) continue;

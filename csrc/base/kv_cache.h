@@ -74,6 +74,9 @@ class KVCache {
            offset / kKeyTile * shape_.bytes;
   }
 
+  // Gives the memory of all blocks back: they read as zeros again. Throws std::bad_alloc.
+  void clear();
+
   // Copies one block in every layer of the group. Indices must be in range.
   void copy_block(int group, int64_t source, int64_t target);
 

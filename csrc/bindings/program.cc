@@ -165,6 +165,7 @@ void bind_cache(nb::module_& module) {
           },
           nb::arg("num_layers"), nb::arg("num_kv_heads"), nb::arg("head_size"),
           nb::arg("block_size"), nb::arg("dtype"), nb::arg("layer_groups"), nb::arg("num_blocks"))
+      .def("clear", &KVCache::clear)
       .def("copy_block",
            [](KVCache& cache, int group, int64_t source, int64_t target) {
              cache.copy_block(group, check_block(cache, group, source),
@@ -324,6 +325,7 @@ void bind_program(nb::module_& module) {
       .def("read", &read)
       .def("read_bytes", &read_bytes)
       .def("write", &write)
+      .def("clear", &Program::clear)
       .def("set_profiling", &Program::set_profiling)
       .def("set_row_blocks", &Program::set_row_blocks)
       .def("times", &times)

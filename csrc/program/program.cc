@@ -240,6 +240,10 @@ void Program::run(const StepArrays& arrays) {
   }
 }
 
+void Program::clear() {
+  for (Mapping& buffer : arena_) buffer.clear();
+}
+
 void Program::write(const Buffer& buffer, const float* rows, int64_t num_rows, int64_t width) {
   if (width != buffer.width || num_rows > max_rows(buffer.rows))
     refuse("The rows do not fit the buffer.");

@@ -64,6 +64,10 @@ class Program {
   // something; nothing has run then.
   void run(const StepArrays& arrays);
 
+  // Gives the arena's memory back, between steps: its buffers read as zeros again. Throws
+  // std::bad_alloc.
+  void clear();
+
   // For tests and measurements: a row of float32 into or out of a buffer of any dtype.
   void write(const Buffer& buffer, const float* rows, int64_t num_rows, int64_t width);
 

@@ -103,6 +103,7 @@ class FakeEngine:
         self._record_kv_events = record_kv_events
         self.last_step: StepStats | None = None
         self.is_closed = False
+        self.num_parked = 0
         self._clock = clock
         self._waiting: deque[_Sequence] = deque()
         self._running: list[_Sequence] = []
@@ -223,6 +224,9 @@ class FakeEngine:
             blocks_free=1000 - len(self._running),
             waits_until=self.wake_at() or 0.0,
         )
+
+    def park(self) -> None:
+        self.num_parked += 1
 
     def close(self) -> None:
         self.is_closed = True

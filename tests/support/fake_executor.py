@@ -165,6 +165,11 @@ class FakeExecutor:
         """Loads that are over."""
         return [] if self.tier is None else self.tier.take_landed(self._load)
 
+    def park(self) -> None:
+        """Forget all keys and values."""
+        for blocks in self._kv:
+            blocks.clear()
+
     def close(self) -> None:
         """Note that the engine gave it up."""
         self.is_closed = True

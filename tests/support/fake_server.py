@@ -51,18 +51,25 @@ class FakeServer:
         wait: bool = True,
         engine: dict | None = None,
         lora_root: Path | None = None,
+        hosting: dict | None = None,
+        models: dict[str, dict] | None = None,
         **server,
     ):
+        """`models` are several, by name: what the engine of each does, with `keep` as it is configured."""
         tokenizer = write_byte_tokenizer(tmp_path / "tokenizer")
-        options = {"tokenizer": str(tokenizer), **(engine or {})}
+        self.tokenizer = tokenizer
         config = {
             "server": {"port": 0, "trusted_peer_token": PEER_TOKEN, **server},
             "engine": {
                 "model": {
-                    "model": f"fake?{urlencode(options)}",
+                    "model": fake_source(tokenizer, **(engine or {})),
                     "lora_root": None if lora_root is None else str(lora_root),
                 }
             },
+            "hosting": hosting or {},
+            "models": [
+                fake_entry(name, tokenizer, **given) for name, given in (models or {}).items()
+            ],
         }
         environment = {
             **os.environ,
@@ -117,6 +124,21 @@ class FakeServer:
                 self.url = line.split(" is ready at ")[1].split()[0]
                 self._is_ready.set()
         self._is_ready.set()
+
+
+def fake_source(tokenizer: Path, **engine) -> str:
+    """The model that makes a fake engine behave so."""
+    return f"fake?{urlencode({'tokenizer': str(tokenizer), **engine})}"
+
+
+def fake_entry(name: str, tokenizer: Path, *, keep: bool = False, settings=None, **engine) -> dict:
+    """One of several models."""
+    return {
+        "model": fake_source(tokenizer, **engine),
+        "served_model_name": [name],
+        "keep": keep,
+        "settings": settings or {},
+    }
 
 
 def main() -> None:

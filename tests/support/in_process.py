@@ -24,7 +24,8 @@ from headrace.observe.metrics import Metrics
 from headrace.preprocess.load import load_text
 from headrace.server.app import build_app
 from headrace.server.lora_root import LoraRoot
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.replica import Replica
+from headrace.server.served_model import ServedModel
 
 
 class InProcessClient:

@@ -4,6 +4,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from headrace.core.stats import ReplicaState
+
 
 class ModelCard(Struct, frozen=True, kw_only=True):
     """One name under which a model is served."""
@@ -41,3 +43,5 @@ class Health(Struct, frozen=True, kw_only=True):
     status: Literal["ok", "unready"]
     reason: str | None = None
     """Why it is not ready, in one sentence."""
+    state: ReplicaState | None = None
+    """Of a replica that was asked whether it is ready: empty, loading, ready, draining, parked."""

@@ -1,10 +1,11 @@
-"""`headrace serve [MODEL]`: one model behind the OpenAI API."""
+"""`headrace serve [MODEL ...]`: models behind the OpenAI API."""
 
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from headrace.cli.flags import Parser, add_config, add_file, config_values
+from headrace.config.hosting import StartAs
 from headrace.config.load import Loaded, load
 from headrace.config.root import ServeConfig
 from headrace.core.errors import ConfigError
@@ -30,12 +31,18 @@ def main(argv: Sequence[str]) -> int:
 def load_config(arguments: dict[str, Any]) -> Loaded[ServeConfig]:
     """The configuration that parsed arguments ask for, with its origins."""
     values = config_values(ServeConfig, arguments)
-    model = arguments.get("model_argument")
-    if model is not None:
-        flag = values.get("engine.model.model", model)
-        if flag != model:
-            raise ConfigError(f"Two models are named: '{model}' and --model '{flag}'.")
-        values["engine.model.model"] = model
+    models = arguments.get("model_argument", [])
+    if models:
+        flag = values.get("engine.model.model", models[0])
+        if [flag] != models[:1]:
+            raise ConfigError(f"Two models are named: '{models[0]}' and --model '{flag}'.")
+        values["engine.model.model"] = models[0]
+        # Those of a file do not count beside what was typed.
+        values["models"] = [{"model": model} for model in models] if len(models) > 1 else []
+    if arguments.get("no_model"):
+        if models:
+            raise ConfigError(f"--no-model and the model '{models[0]}' exclude each other.")
+        values["hosting.start"] = StartAs.EMPTY.value
     loaded = load(ServeConfig, file=arguments.get("config_file"), flags=values)
     for warning in loaded.warnings:
         print(f"headrace: warning: {warning}", file=sys.stderr)
@@ -45,12 +52,20 @@ def load_config(arguments: dict[str, Any]) -> Loaded[ServeConfig]:
 def make_parser(
     argv: Sequence[str],
     prog: str = "headrace serve",
-    summary: str = "Serve a model over HTTP with the OpenAI API.",
+    summary: str = "Serve models over HTTP with the OpenAI API.",
 ) -> Parser:
     """The parser of the serving flags."""
-    parser = Parser(prog, summary, "[MODEL]")
+    parser = Parser(prog, summary, "[MODEL ...]")
     parser.add_argument(
-        "model_argument", metavar="MODEL", nargs="?", help="the model, as with --model"
+        "model_argument",
+        metavar="MODEL",
+        nargs="*",
+        help="the model, as with --model; several are loaded when they are asked for",
+    )
+    parser.add_argument(
+        "--no-model",
+        action="store_true",
+        help="wait for a model by POST /control/load: the same as --start empty",
     )
     add_file(parser)
     add_config(parser, ServeConfig, argv, has_variables=True)

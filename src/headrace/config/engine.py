@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from headrace.core.errors import ConfigError
 
@@ -146,3 +146,12 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     memory: MemoryConfig = MemoryConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     executor: ExecutorConfig = ExecutorConfig()
+
+
+def paced(engine: EngineConfig, watchdog_timeout: float) -> EngineConfig:
+    """The same, so that a step that is expected to take long does not look like one that hangs."""
+    patience = watchdog_timeout / 4
+    scheduler = engine.scheduler
+    if 0.0 < scheduler.max_step_time <= patience:
+        return engine
+    return structs.replace(engine, scheduler=structs.replace(scheduler, max_step_time=patience))

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from headrace.config.engine import EngineConfig
+from headrace.config.hosting import HostingConfig, ModelEntry
 from headrace.config.server import ServerConfig
 
 
@@ -11,3 +12,6 @@ class ServeConfig(Struct, frozen=True, kw_only=True):
 
     server: ServerConfig = ServerConfig()
     engine: EngineConfig = EngineConfig()
+    hosting: HostingConfig = HostingConfig()
+    models: tuple[ModelEntry, ...] = ()
+    """Several models behind this server, the first being the default; each is loaded when it is asked for."""

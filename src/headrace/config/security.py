@@ -17,6 +17,8 @@ class SecurityConfig(Struct, frozen=True, kw_only=True):
     """File of API keys, one a line: KEY, NAME:KEY or NAME:sha256:HEX. Read again when it changes."""
     api_keys: Secret | None = None
     """API keys, separated by commas and written as in the file. A flag is seen by every user of the machine."""
+    control_token: Secret | None = None
+    """Secret of those who may park, wake, load and unload models (`x-headrace-control`); none: nobody may."""
     open_metrics: bool = False
     """Answer /metrics and /load without a key."""
     isolate_keys: bool = True

@@ -8,7 +8,6 @@ from msgspec import Meta, Struct
 from headrace.config.batches import BatchConfig
 from headrace.config.secret import Secret
 from headrace.config.security import SecurityConfig
-from headrace.config.tracing import TracingConfig
 from headrace.core.errors import ConfigError
 from headrace.core.stats import ReplicaRole
 
@@ -27,6 +26,8 @@ class Dialect(StrEnum):
     OPENAI = "openai"
     LLAMA_CPP = "llama.cpp"
     """Chat streams begin with null content; `/completion` samples by llama.cpp's defaults."""
+    VLLM = "vllm"
+    """`/sleep`, `/wake_up` and `/is_sleeping`, for the control token."""
 
 
 class MetricsNames(StrEnum):
@@ -177,7 +178,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     kv_events_as_maps: bool = False
     """Send each KV event as a map, as vLLM does since June 2026, instead of an array."""
     dialect: Dialect = Dialect.OPENAI
-    """openai, or llama.cpp: chat streams begin with null content, /completion has llama.cpp's default sampling."""
+    """openai; llama.cpp: chat streams begin with null content, /completion has llama.cpp's default sampling;
+    vllm: /sleep, /wake_up and /is_sleeping, for those who have the control token."""
     metrics_names: MetricsNames = MetricsNames.HEADRACE
     """Names on /metrics: headrace, both to add vLLM's, all to add llama.cpp's too."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -186,7 +188,6 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """text or json."""
     security: SecurityConfig = SecurityConfig()
     batches: BatchConfig = BatchConfig()
-    tracing: TracingConfig = TracingConfig()
 
     def __post_init__(self) -> None:
         """Raises ConfigError for settings that contradict each other."""

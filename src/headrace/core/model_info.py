@@ -45,6 +45,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     block_size: int
     num_blocks: int
     kv_bytes: int = 0
+    weight_bytes: int = 0
     tasks: tuple[Task, ...] = (Task.GENERATE,)
     """What it can do, its main task first."""
     pooling: PoolKind = PoolKind.LAST
@@ -67,3 +68,8 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     """Seconds that each phase of the start took, in order."""
     lines: tuple[str, ...] = ()
     """What the operator should read at start, such as the memory table."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Weights, keys and values together."""
+        return self.weight_bytes + self.kv_bytes

@@ -73,6 +73,30 @@ class StepStats(Struct, frozen=True, kw_only=True):
     sample_seconds: float = 0.0
 
 
+class ModelLoad(Struct, frozen=True, kw_only=True):
+    """One model's part of `/load`."""
+
+    name: str
+    """What requests call it; where it has several names, the first."""
+    state: ReplicaState
+    num_running: int
+    num_waiting: int
+    max_num_seqs: int
+    outstanding_tokens: int
+    queued_tokens: int
+    oldest_wait_seconds: float
+    kv_blocks_total: int
+    kv_blocks_used: int
+    kv_usage: float
+    prefix_hit_rate: float
+    prefill_tokens_per_second: float
+    decode_tokens_per_second: float
+    memory_bytes: int
+    """Of its weights, keys and values; 0 while it is not loaded."""
+    idle_seconds: float
+    """Since a request used it last; 0.0 while one does."""
+
+
 class LoadReport(Struct, frozen=True, kw_only=True):
     """The body of `/load`. The schema is frozen: fields may be added, never renamed or removed."""
 
@@ -97,3 +121,5 @@ class LoadReport(Struct, frozen=True, kw_only=True):
     """Both over the last 10 seconds."""
     uptime_seconds: float
     version: str
+    model_loads: tuple[ModelLoad, ...] = ()
+    """Each model by itself."""

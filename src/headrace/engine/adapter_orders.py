@@ -87,6 +87,11 @@ class AdapterOrders:
                 kind = "UnavailableError"
                 future.set_result(AdapterAnswer(job=job, error=reason, error_kind=kind))
 
+    def forget(self) -> None:
+        """Another model is served from now on: what was ordered does not count for it."""
+        self.fail("Another model is loaded.")
+        self._wanted = None
+
     async def _order(self, name: str, path: str | None, *, in_place: bool) -> None:
         if len(self._waiting) >= MAX_ORDERS:
             raise OverloadedError(f"{MAX_ORDERS} orders about adapters wait for their end already.")

@@ -299,6 +299,7 @@ def _info(
         block_size=config.memory.block_size,
         num_blocks=sum(sizing.num_blocks),
         kv_bytes=sizing.kv_bytes,
+        weight_bytes=model.weights.num_bytes,
         tasks=_tasks(model.spec),
         pooling=_pooling(config.model, model),
         normalizes=config.model.embedding_normalize,

@@ -56,6 +56,12 @@ class Executor(Protocol):
         """Loads of blocks, begun by any plan, that ended since the last call. Does not wait."""
         ...
 
+    def park(self) -> None:
+        """Give back the memory of keys, values and scratch; weights stay. No plan is in flight, and what was
+        in the cache is gone. The next plan takes the memory anew.
+        """
+        ...
+
     def close(self) -> None:
         """Give back threads and memory."""
         ...
@@ -253,6 +259,10 @@ class Engine:
         if self._adapters is None:
             raise BadRequestError("This engine has no place for adapters: see --lora-root.")
         return self._adapters
+
+    def park(self) -> None:
+        """After `fail_all`: give back all memory but the weights'. Requests may be added again at any time."""
+        self._executor.park()
 
     def close(self) -> None:
         """Give back what the executor holds."""

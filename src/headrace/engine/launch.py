@@ -18,7 +18,8 @@ from headrace.engine.messages import DEFAULT_BUILD, Codec, Configure, KVEventsCo
 class LaunchSpec(Struct, frozen=True, kw_only=True):
     """Everything an engine process is started with. Sent over its channel, not in its arguments."""
 
-    engine: EngineConfig = EngineConfig()
+    engine: EngineConfig | None = EngineConfig()
+    """None: no model yet; one is loaded by message."""
     build: str = DEFAULT_BUILD
     """`module:function` of the composition root; tests name a double."""
     kv_events: KVEventsConfig | None = None

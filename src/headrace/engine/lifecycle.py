@@ -1,8 +1,8 @@
 """Which engine a process serves, and in which state; changed by messages from its server only.
 
-    loading -> ready -> draining -> parked -> loading ...
+    empty -> loading -> ready -> draining -> parked -> ready ...
 
-`Drain` may be skipped, and `Load` replaces whatever is there.
+`drain` may be skipped, `resume` undoes it, and `load` replaces whatever is there.
 """
 
 import gc
@@ -15,8 +15,16 @@ from headrace.core.request import Request
 from headrace.core.stats import EngineStats, ReplicaState, StepStats
 from headrace.engine.messages import AdapterAnswer, AdapterOrder
 
-#: Makes an engine; None: of the configuration that was served last.
-Build = Callable[[EngineConfig | None], "EngineLike"]
+#: Makes an engine, which is announced. Raises LoadFailedError when that was told to the server already.
+Build = Callable[[EngineConfig], "EngineLike"]
+
+
+class LoadFailedError(Exception):
+    """There is no engine, and the server knows why."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(f"exit code {exit_code}")
+        self.exit_code = exit_code
 
 
 class EngineLike(Protocol):
@@ -35,17 +43,17 @@ class EngineLike(Protocol):
     def order_adapter(self, order: AdapterOrder) -> None: ...
     def take_adapter_answers(self) -> Sequence[AdapterAnswer]: ...
     def stats(self) -> EngineStats: ...
+    def park(self) -> None: ...
     def close(self) -> None: ...
 
 
 class Lifecycle:
-    """Holds the only reference to the engine, so that parking gives its memory back."""
+    """Holds the only reference to the engine, so that unloading gives its memory back."""
 
     def __init__(self, build: Build) -> None:
-        """Builds the first engine; what `build` raises is raised here."""
         self._build = build
-        self.engine: EngineLike = build(None)
-        self.state = ReplicaState.READY
+        self.engine: EngineLike = _NoEngine()
+        self.state = ReplicaState.EMPTY
 
     @property
     def refusal(self) -> str | None:
@@ -58,17 +66,30 @@ class Lifecycle:
             self.state = ReplicaState.DRAINING
 
     def park(self) -> None:
-        """Give back the engine with its weights, keys and values. Nothing may run any more."""
+        """Give back all memory but the weights'. Nothing may run any more."""
+        if self.state in (ReplicaState.READY, ReplicaState.DRAINING):
+            self.engine.park()
+            self.state = ReplicaState.PARKED
+            gc.collect()
+
+    def resume(self) -> None:
+        """Take requests again; memory is taken as they need it."""
+        if self.state in (ReplicaState.DRAINING, ReplicaState.PARKED):
+            self.state = ReplicaState.READY
+
+    def unload(self) -> None:
+        """Give everything back. Nothing may run any more."""
         self.engine.close()
         self.engine = _NoEngine()
-        self.state = ReplicaState.PARKED
+        self.state = ReplicaState.EMPTY
         # A ready engine was hidden from the collector; references in a circle must not keep it.
         gc.unfreeze()
         gc.collect()
 
-    def load(self, config: EngineConfig | None) -> None:
-        """Build an engine in the place of what is there. Raises what `build` raises; then it is parked."""
-        self.park()
+    def load(self, config: EngineConfig) -> None:
+        """Build an engine in the place of what is there. Raises what `build` raises; then it is empty."""
+        if self.state is not ReplicaState.EMPTY:
+            self.unload()
         self.engine = self._build(config)
         self.state = ReplicaState.READY
 
@@ -110,6 +131,9 @@ class _NoEngine:
 
     def stats(self) -> EngineStats:
         return EngineStats()
+
+    def park(self) -> None:
+        pass
 
     def close(self) -> None:
         pass

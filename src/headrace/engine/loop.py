@@ -4,6 +4,7 @@ import logging
 import selectors
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -14,7 +15,7 @@ from headrace.core.request import Request
 from headrace.core.stats import EngineStats, StepStats
 from headrace.engine.channel import BlockingChannel, ChannelError
 from headrace.engine.failure import ExecutorBrokenError, sentence
-from headrace.engine.lifecycle import EngineLike, Lifecycle
+from headrace.engine.lifecycle import EngineLike, Lifecycle, LoadFailedError
 from headrace.engine.messages import (
     AdapterAnswer,
     AdapterOrder,
@@ -23,10 +24,13 @@ from headrace.engine.messages import (
     Configure,
     Drain,
     Load,
+    Order,
     Park,
+    Resume,
     State,
     Stop,
     Submit,
+    Unload,
     Update,
     identity_of,
 )
@@ -107,7 +111,6 @@ class EngineLoop:
         """Serve until told to stop or until the parent is gone. Raises StepsFailedError.
 
         The connections are closed afterwards; the engine and the listener are the caller's.
-        What goes wrong when an engine is loaded anew is raised as it is.
         """
         try:
             self._turn_for_ever()
@@ -195,22 +198,32 @@ class EngineLoop:
         else:
             self._obey(message)
 
-    def _obey(self, message: Drain | Park | Load | Stop) -> None:
+    def _obey(self, message: Order | Stop) -> None:
         if isinstance(message, Stop):
             self.stop()
             return
         if isinstance(message, Drain):
             self._life.drain()
+        elif isinstance(message, Resume):
+            self._life.resume()
         else:
-            self._route(self._engine.fail_all("The engine was parked."))
-            self._publish()
-            self._emit(is_busy=False, is_urgent=True)
-            if isinstance(message, Load):
-                self._life.load(message.engine)
-                self._failed_steps = self._integrity_failures = 0
-            else:
-                self._life.park()
+            self._replace(message)
         self._tell_all(State(self._life.state))
+
+    def _replace(self, message: Park | Load | Unload) -> None:
+        verb = "parked" if isinstance(message, Park) else "unloaded"
+        self._route(self._engine.fail_all(f"The engine was {verb}."))
+        self._publish()
+        if isinstance(message, Park):
+            self._life.park()
+        elif isinstance(message, Load):
+            self._emit(is_busy=False, is_urgent=True)  # loading takes its time
+            self._failed_steps = self._integrity_failures = 0
+            with suppress(LoadFailedError):
+                self._life.load(message.engine)
+        else:
+            self._life.unload()
+        self._emit(is_busy=False, is_urgent=True)
 
     def _order_adapter(self, order: AdapterOrder) -> None:
         if self._life.refusal is None:

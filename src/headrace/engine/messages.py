@@ -1,6 +1,6 @@
 """What crosses the boundary between a server and its engine process: msgpack, never pickle.
 
-server → engine    Configure (first, once)   Submit   Cancel   AdapterOrder   Drain   Park   Load   Stop
+server → engine    Configure (first, once)   Submit   Cancel   AdapterOrder   Drain   Park   Resume   Load   Unload   Stop
 engine → server    Progress (while it loads)   Ready or Failed   State   AdapterAnswer   Update (every step)
 """
 
@@ -29,7 +29,8 @@ class KVEventsConfig(Struct, frozen=True, kw_only=True):
 class Configure(Struct, frozen=True, kw_only=True, tag="configure"):
     """The first message: what to build."""
 
-    engine: EngineConfig
+    engine: EngineConfig | None
+    """None: nothing yet; the process gets ready for a Load."""
     build: str = DEFAULT_BUILD
     """`module:function`; called with (EngineConfig, Clock, report, record_kv_events=bool)."""
     spawned: float = 0.0
@@ -69,17 +70,27 @@ class Drain(Struct, frozen=True, tag="drain"):
 
 
 class Park(Struct, frozen=True, tag="park"):
-    """Give back the memory of weights, keys and values; the process stays and waits for Load.
+    """Give back the memory of keys, values and scratch; weights stay mapped, and Resume is quick.
 
     What still runs ends with an error: Drain first, and wait, to let it finish.
     """
 
 
-class Load(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="load"):
-    """Serve a model in the place of what is there, which is parked first."""
+class Resume(Struct, frozen=True, tag="resume"):
+    """Take requests again, after Drain or Park."""
 
-    engine: EngineConfig | None = None
-    """None: the one that was served last."""
+
+class Load(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="load"):
+    """Serve a model in the place of what is there, which is unloaded first, as by Unload.
+
+    Answered with Ready and State, or with Failed and State (empty): then the process waits for another Load.
+    """
+
+    engine: EngineConfig
+
+
+class Unload(Struct, frozen=True, tag="unload"):
+    """Give back everything, weights too; the process stays and waits for Load. What still runs ends with an error."""
 
 
 class Stop(Struct, frozen=True, tag="stop"):
@@ -101,7 +112,7 @@ class Ready(Struct, frozen=True, tag="ready"):
 
 
 class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
-    """The engine could not be loaded; the process ends with `exit_code`."""
+    """A model could not be loaded. When it was the first one, the process ends with `exit_code`."""
 
     phase: str
     kind: str
@@ -115,7 +126,7 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 class State(Struct, frozen=True, tag="state"):
-    """What the engine became by a Drain, Park or Load, to every server."""
+    """What the engine became by Configure without a model, or by an order, to every server."""
 
     state: ReplicaState
 
@@ -143,7 +154,9 @@ class Update(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"
     """All steps since the last message that carried any."""
 
 
-ToEngine = Configure | Submit | Cancel | AdapterOrder | Drain | Park | Load | Stop
+#: What changes the state of an engine.
+Order = Drain | Park | Resume | Load | Unload
+ToEngine = Configure | Submit | Cancel | AdapterOrder | Order | Stop
 ToServer = Progress | Ready | Failed | State | AdapterAnswer | Update
 
 

@@ -18,10 +18,19 @@ from headrace.config.engine import EngineConfig
 from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import ConfigError
 from headrace.core.model_info import ModelInfo
+from headrace.core.stats import ReplicaState
 from headrace.engine.channel import BlockingChannel, ChannelError, FrameReader
-from headrace.engine.lifecycle import EngineLike, Lifecycle
+from headrace.engine.lifecycle import EngineLike, Lifecycle, LoadFailedError
 from headrace.engine.loop import EngineLoop, KVPublisher, StepsFailedError
-from headrace.engine.messages import Codec, Configure, Failed, KVEventsConfig, Progress, Ready
+from headrace.engine.messages import (
+    Codec,
+    Configure,
+    Failed,
+    KVEventsConfig,
+    Progress,
+    Ready,
+    State,
+)
 from headrace.observe.logs import set_up_logging
 
 log = logging.getLogger("headrace.engine")
@@ -62,7 +71,6 @@ class _Process:
         self, configure: Configure, sock: socket.socket, codec: Codec, clock: Clock
     ) -> None:
         self._configure = configure
-        self._engine_config = configure.engine
         self._socket = sock
         self._channel = BlockingChannel(sock)
         self._codec = codec
@@ -80,6 +88,10 @@ class _Process:
         except Exception as error:  # noqa: BLE001 - every failure to start is told to the parent
             return self._fail(error)
         life = Lifecycle(self._build)
+        try:
+            self._begin(life)
+        except LoadFailedError as error:
+            return error.exit_code
         self._socket.setblocking(False)
         loop = EngineLoop(life, self._channel, self._clock, publisher=publisher)
         try:
@@ -93,24 +105,41 @@ class _Process:
             life.engine.close()
         return 0
 
-    def _build(self, config: EngineConfig | None) -> EngineLike:
-        """For `Lifecycle`: an engine of this configuration, or of the last one, that is announced."""
-        self._engine_config = config or self._engine_config
+    def _begin(self, life: Lifecycle) -> None:
+        """Load the first model; without one, everything that a load will need."""
+        if self._configure.engine is not None:
+            life.load(self._configure.engine)
+            return
+        try:
+            module = importlib.import_module(self._configure.build.partition(":")[0])
+            warm_up = getattr(module, "warm_up", None)
+            if warm_up is not None:
+                warm_up()
+        except Exception as error:
+            raise LoadFailedError(self._fail(error)) from error
+        _settle()
+        self._send(State(ReplicaState.EMPTY))
+
+    def _build(self, config: EngineConfig) -> EngineLike:
+        """For `Lifecycle`."""
+        gc.disable()  # it would look through what is being made again and again
         try:
             built = _resolve(self._configure.build)(
-                self._engine_config,
+                config,
                 self._clock,
                 self._report,
                 record_kv_events=self._configure.kv_events is not None,
             )
-        except Exception as error:
-            raise SystemExit(self._fail(error)) from error
-        # What exists now lives as long as the engine: keep the collector away from it.
+        except Exception as error:  # noqa: BLE001 - every failure to load is told to the parent
+            code = self._fail(error)
+        else:
+            _settle()
+            self._send(Ready(built.info))
+            return built.engine
+        # Outside of the handler: the traceback would keep what was built so far.
         gc.collect()
-        gc.freeze()
         gc.enable()
-        self._send(Ready(built.info))
-        return built.engine
+        raise LoadFailedError(code)
 
     def _report(self, phase: str) -> None:
         self._phase = phase
@@ -118,7 +147,6 @@ class _Process:
 
     def _fail(self, error: Exception) -> int:
         code = 2 if isinstance(error, ConfigError) else 1
-        self._socket.setblocking(True)  # these are the last words
         self._send(
             Failed(
                 phase=self._phase,
@@ -131,11 +159,18 @@ class _Process:
         )
         return code
 
-    def _send(self, message: Progress | Ready | Failed) -> None:
+    def _send(self, message: Progress | Ready | Failed | State) -> None:
         try:
             self._channel.send(self._codec.encode(message))
         except ChannelError:
             sys.exit(0)  # the server is gone
+
+
+def _settle() -> None:
+    """What exists now lives as long as the engine: keep the collector away from it."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 def _hint(error: Exception) -> str | None:

@@ -55,17 +55,17 @@ class KVCache(Protocol):
 
     layout: KVLayout
 
+    def clear(self) -> None:
+        """Give the memory of all blocks back: they are zeros again."""
+
     def copy_block(self, group: int, source: int, target: int) -> None:
         """Copy one block in every layer of the group."""
-        ...
 
     def export_block(self, group: int, block: int) -> NDArray[np.float32]:
         """[2, layers of the group, G, P, D] as float32: canonical layout, keys then values."""
-        ...
 
     def import_block(self, group: int, block: int, data: NDArray[np.float32]) -> None:
         """The inverse of `export_block`, rounding to the cache's dtype."""
-        ...
 
 
 class Program(Protocol):
@@ -73,17 +73,17 @@ class Program(Protocol):
 
     def run(self, inputs: StepInputs) -> None:
         """One step. Raises KernelError for inputs that break the limits or the shapes."""
-        ...
 
     def bind(
         self, inputs: StepInputs, buffer: Buffer, num_rows: int
     ) -> Callable[[], NDArray[np.float32]]:
         """`run`, then `read`, to be called again and again: arrays change in place, not in length."""
-        ...
 
     def read(self, buffer: Buffer, num_rows: int) -> NDArray[np.float32]:
         """A view of the first rows of a float32 buffer, valid until the next run."""
-        ...
+
+    def clear(self) -> None:
+        """Give the memory of all buffers back, between runs; the next run takes it anew."""
 
 
 class Backend(Scorer, Protocol):

@@ -63,6 +63,9 @@ class ShapeKVCache:
 
     layout: KVLayout
 
+    def clear(self) -> None:
+        """There is nothing to give back."""
+
     def copy_block(self, group: int, source: int, target: int) -> None:
         """Check the ids."""
         self._check(group, source, target)
@@ -101,6 +104,9 @@ class ShapeProgram:
     ops: tuple[RecordedOp, ...]
     buffers: tuple[Buffer, ...]
     num_runs: int = 0
+
+    def clear(self) -> None:
+        """There is nothing to give back."""
 
     @property
     def arena_bytes(self) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from headrace.core.clock import Clock
 from headrace.core.events import FinishReason, RequestTimes, TokenEvent
 from headrace.core.model_info import ModelInfo
-from headrace.core.stats import EngineStats, LoadReport, ReplicaRole, ReplicaState, StepStats
+from headrace.core.stats import EngineStats, ModelLoad, ReplicaState, StepStats
 from headrace.observe import catalogue as names
 from headrace.observe.metric import Metric
 from headrace.observe.metrics import Histogram, Metrics
@@ -67,6 +67,11 @@ class EngineRecorder:
         self._stats = EngineStats()
         self._set_gauges(self._stats)
 
+    def unloaded(self) -> None:
+        """The engine has no model any more: it holds and runs nothing."""
+        self._stats = EngineStats()
+        self._set_gauges(self._stats)
+
     def record(self, stats: EngineStats | None, steps: Sequence[StepStats]) -> None:
         """Take in one update."""
         for step in steps:
@@ -85,22 +90,15 @@ class EngineRecorder:
         self._cached.record(now, self._metrics.value(names.CACHED_TOKENS, self._labels))
 
     def load(
-        self,
-        *,
-        state: ReplicaState,
-        role: ReplicaRole,
-        info: ModelInfo | None,
-        uptime: float,
-        version: str,
-    ) -> LoadReport:
-        """What `/load` answers."""
+        self, *, name: str, state: ReplicaState, info: ModelInfo | None, idle: float
+    ) -> ModelLoad:
+        """What `/load` tells of this model."""
         now = self._clock.monotonic()
         stats = self._stats
         prompt = self._prompt.growth(now)
-        return LoadReport(
+        return ModelLoad(
+            name=name,
             state=state,
-            role=role,
-            models=info.names if info is not None else (),
             num_running=stats.num_running,
             num_waiting=stats.num_waiting,
             max_num_seqs=info.max_num_seqs if info is not None else 0,
@@ -113,8 +111,8 @@ class EngineRecorder:
             prefix_hit_rate=_share(self._cached.growth(now), prompt),
             prefill_tokens_per_second=self._prefill.per_second(now),
             decode_tokens_per_second=self._decode.per_second(now),
-            uptime_seconds=uptime,
-            version=version,
+            memory_bytes=0 if info is None else info.memory_bytes,
+            idle_seconds=idle,
         )
 
     def _record_step(self, step: StepStats) -> None:
@@ -206,7 +204,7 @@ class SequenceRecorder:
 
     __slots__ = (
         "_clock", "_is_finished", "_requests", "arrival", "first_token", "last_token",
-        "num_prompt_tokens", "num_tokens", "reason", "times",
+        "num_prompt_tokens", "num_tokens", "times",
     )  # fmt: skip
 
     def __init__(
@@ -220,8 +218,6 @@ class SequenceRecorder:
         self.num_tokens = 0
         self.first_token = 0.0
         self.last_token = 0.0
-        self.reason = ""
-        """Why it ended, once it has."""
         self.times: RequestTimes | None = None
 
     def observe(self, event: TokenEvent) -> None:
@@ -247,7 +243,6 @@ class SequenceRecorder:
         """Count its end, once."""
         if not self._is_finished:
             self._is_finished = True
-            self.reason = str(reason)
             self._requests.finished(self, str(reason), self._clock.monotonic())
 
 

@@ -7,6 +7,7 @@ can start at once, and their prompt tokens; beyond, the answer is 429 with `Retr
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from headrace.core.clock import Clock
 from headrace.core.errors import OverloadedError, UnavailableError
@@ -23,13 +24,15 @@ REOPEN_SHARE = 0.8
 class Ticket:
     """One admitted request. `start` when its first token is there, `close` in any case."""
 
-    __slots__ = ("_admission", "_is_open", "_is_waiting", "num_tokens")
+    __slots__ = ("_admission", "_is_open", "_is_waiting", "held", "num_tokens")
 
     def __init__(self, admission: "Admission", num_tokens: int) -> None:
         self._admission = admission
         self._is_open = True
         self._is_waiting = True
         self.num_tokens = num_tokens
+        self.held = ExitStack()
+        """What the request holds; let go when the ticket is closed."""
 
     def resize(self, num_tokens: int) -> None:
         """Its prompt has been counted: no longer a guess."""
@@ -48,6 +51,7 @@ class Ticket:
         """It is gone. Does nothing the second time."""
         if self._is_open:
             self._is_open = False
+            self.held.close()
             if self._is_waiting:
                 self._is_waiting = False
                 self._admission.leave_queue(self.num_tokens, has_started=False)
@@ -75,6 +79,7 @@ class BackgroundTicket(Ticket):
         """Part of Ticket."""
         if self._is_open:
             self._is_open = False
+            self.held.close()
             self._admission.num_background -= 1
 
 

@@ -11,6 +11,7 @@ from headrace.server.routes import (
     batches,
     chat,
     completions,
+    control,
     docs,
     embeddings,
     files,
@@ -29,7 +30,6 @@ from headrace.web.endpoint import Access, Endpoint
 from headrace.web.error_shapes import error_writer_of
 from headrace.web.guard import Cors, Guard
 from headrace.web.middleware import BodyLimit, ConnectionLimit, Observed, Problems
-from headrace.web.tracing import Traced
 
 #: What a form may have beside its file.
 FORM_BYTES = 64 * 1024
@@ -78,6 +78,7 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint("GET", "/v1/batches/{batch_id}", batches.one_batch(replica), batches.ONE),
         Endpoint("POST", "/v1/batches/{batch_id}/cancel", batches.cancel(replica), batches.CANCEL),
         *adapters.endpoints(replica),
+        *control.endpoints(replica),
         Endpoint("GET", "/models", models.list_models(replica), models.LIST),
         Endpoint("GET", "/v1/models", models.list_models(replica), models.LIST),
         Endpoint("GET", "/v1/models/{name:path}", models.one_model(replica), models.ONE),
@@ -98,7 +99,7 @@ def build_routes(replica: Replica) -> list[Endpoint]:
 
 def open_paths(routes: list[Endpoint], config: ServerConfig) -> frozenset[str]:
     """Paths that answer without a key."""
-    open_to_all = {Access.OPEN}
+    open_to_all = {Access.OPEN, Access.CONTROL}
     if config.security.open_metrics:
         open_to_all.add(Access.OPERATOR)
     return frozenset(r.path for r in routes if r.operation.access in open_to_all)
@@ -118,10 +119,7 @@ class _Routed:
 
     def observed(self, app: App) -> App:
         """The same, named, timed, logged and counted."""
-        replica = self._replica
-        if replica.tracer is not None:
-            app = Traced(app, replica.tracer, replica.clock)
-        return Observed(app, replica.clock, replica.metrics, self._route_of)
+        return Observed(app, self._replica.clock, self._replica.metrics, self._route_of)
 
     def _route_of(self, scope: Scope) -> str:
         # The pattern, not the path: labels must not grow with what clients type.

@@ -5,11 +5,12 @@ import hmac
 import re
 from typing import Final
 
-from headrace.core.errors import BadRequestError, PermissionDeniedError
+from headrace.core.errors import AuthenticationError, BadRequestError, PermissionDeniedError
 from headrace.web.asgi import App, Receive, Scope, Send, header
 from headrace.web.guard import OWNER, owner_of
 
 PEER_HEADER = b"x-headrace-peer"
+CONTROL_HEADER = b"x-headrace-control"
 OWNER_HEADER = b"x-headrace-owner"
 _OWNER: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _KEPT: Final = ("/v1/responses", "/responses")
@@ -43,3 +44,17 @@ class OwnedByPeers:
                 raise BadRequestError("'x-headrace-owner' must be 32 hexadecimal digits.")
             scope[OWNER] = hashlib.sha256(owner_of(scope) + b"\0" + named.encode()).digest()
         await self._app(scope, receive, send)
+
+
+def check_control(scope: Scope, token: str) -> None:
+    """Raises AuthenticationError without the control token, PermissionDeniedError for a wrong one."""
+    given = header(scope, CONTROL_HEADER)
+    if given is None:
+        scheme, _, text = (header(scope, b"authorization") or "").partition(" ")
+        given = text.strip() if scheme.lower() == "bearer" else None
+    if given is None:
+        raise AuthenticationError(
+            "The header 'x-headrace-control' is missing: it holds the server's control token."
+        )
+    if not hmac.compare_digest(given.encode(), token.encode()):
+        raise PermissionDeniedError("This is not the server's control token.")

@@ -3,7 +3,7 @@
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -16,7 +16,8 @@ from headrace.observe.logs import one_line
 from headrace.preprocess.prepare import Arrival, Preparer
 from headrace.server.auth import is_trusted_peer
 from headrace.server.inner import is_background
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.replica import Replica
+from headrace.server.served_model import ServedModel
 from headrace.web.asgi import JSON, App, Receive, Scope, Send, header, send_json
 from headrace.web.bodies import read_body
 from headrace.web.guard import key_of, owner_of
@@ -28,6 +29,8 @@ MAX_NAMES = 20
 MAX_NAME_CHARS = 64
 #: Characters of a body that are logged.
 MAX_LOGGED = 4096
+#: Seconds that a request has waited until its model was loaded or woken; absent when it was there.
+COLD_START = b"x-headrace-cold-start"
 _Members = dict[str, Raw]
 
 log = logging.getLogger("headrace.prompts")
@@ -41,6 +44,8 @@ class Call(Struct, frozen=True):
     scope: Scope
     is_peer: bool
     """It comes from a trusted peer."""
+    held: ExitStack
+    """Open as long as it goes on; the models that it uses are held in it."""
 
     @property
     def owner(self) -> bytes:
@@ -52,6 +57,21 @@ class Call(Struct, frozen=True):
         """Prefix caches are kept apart by key: a gateway keeps its tenants apart by salts, whoever owns what."""
         key = key_of(self.scope)
         return b"" if key is None else key.digest
+
+    async def model(self, name: str | None) -> ServedModel:
+        """The model of this name, ready to serve; held until the call ends.
+
+        The answer tells how long it was waited for. Raises as `Replica.obtain`.
+        """
+        model, seconds = await self.replica.obtain(name, self.held)
+        if seconds is not None:
+            self.scope["headrace.headers"].append((COLD_START, f"{seconds:.3f}".encode()))
+        return model
+
+    async def preparer(self, name: str | None) -> Preparer:
+        """What makes tokens for the model of this name; its engine need not be ready for that."""
+        found = self.replica.find(name).preparer
+        return found if found is not None else preparer_of(await self.model(name))
 
     def arrival(self, prefix: str, separator: str = "-") -> Arrival:
         """Its identity for the engine; the id is the answer's `id`."""
@@ -123,9 +143,9 @@ async def receiving(replica: Replica, scope: Scope, receive: Receive) -> AsyncIt
     """A request with its body, which counts as buffered within; None when the client has left."""
     is_peer = is_trusted_peer(scope, replica.config.trusted_peer_token)
     check_media_type(scope)
-    with replica.bodies.reserve(scope) as reservation:
+    with replica.bodies.reserve(scope) as reservation, ExitStack() as held:
         body = await read_body(receive, reservation)
-        yield None if body is None else Call(replica, body, scope, is_peer)
+        yield None if body is None else Call(replica, body, scope, is_peer, held)
 
 
 def log_body(replica: Replica, body: bytes) -> None:

@@ -19,13 +19,13 @@ from headrace.server.auth import is_trusted_peer
 from headrace.server.calls import Call, check_media_type, log_body, preparer_of
 from headrace.server.exchange import Exchange, Plan
 from headrace.server.inner import is_background, is_inner
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.replica import Replica
 from headrace.server.resume import resume
+from headrace.server.served_model import ServedModel
 from headrace.server.shapes import Head, Shape, fingerprint
 from headrace.web.asgi import App, Receive, Scope, Send, header, send_body
 from headrace.web.bodies import read_body
 from headrace.web.guard import owner_of
-from headrace.web.tracing import trace_of
 
 T = TypeVar("T", bound=GenerationFields)
 
@@ -94,18 +94,13 @@ async def _admit(
         body = await read_body(receive, reservation)
         if body is None:
             return None
-        trace = trace_of(scope)
-        if trace is not None:
-            trace.marks["read"] = replica.clock.monotonic()
         ticket = replica.admission.enter(len(body), is_background=is_background(scope))
         try:
             log_body(replica, body)
-            model, plan = await prepare(Call(replica, body, scope, is_peer))
+            model, plan = await prepare(Call(replica, body, scope, is_peer, ticket.held))
         except BaseException:
             ticket.close()
             raise
-        if trace is not None:
-            trace.marks["prepared"] = replica.clock.monotonic()
         ticket.resize(sum(request.num_prompt_tokens for request in plan.requests))
         return model, plan, ticket
 
@@ -140,7 +135,7 @@ async def plan_chat(
     call: Call, wire: ChatRequest, arrival: Arrival, shaped: Shaped
 ) -> tuple[ServedModel, Plan]:
     """A conversation, whatever API it came by: render the template, tokenise, bound the answer."""
-    model = call.replica.find(wire.model)
+    model = await call.model(wire.model)
     preparer = preparer_of(model)
     prepared = await call.replica.workers.run(len(call.body), preparer.prepare_chat, wire, arrival)
     await check_grammar(model, prepared.request, wire)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,93 +12,30 @@ from headrace.config.server import ServerConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, ModelNotFoundError, UnavailableError
 from headrace.core.events import FinishReason
-from headrace.core.model_info import ModelInfo
 from headrace.core.stats import LoadReport, ReplicaState
-from headrace.engine.client import EngineClient
-from headrace.engine.messages import Update
 from headrace.grammar.checks import GrammarChecks
-from headrace.observe import catalogue
+from headrace.observe import catalogue, model_metrics
+from headrace.observe.load_report import load_report
 from headrace.observe.metrics import Metrics
-from headrace.observe.recorder import EngineRecorder, RequestRecorder
 from headrace.observe.system import SystemMeter, Watched
-from headrace.observe.tracing.otlp import open_tracer
 from headrace.preprocess.prepare import Preparer
 from headrace.preprocess.workers import Workers
 from headrace.server.admission import Admission
 from headrace.server.background import BackgroundResponses
-from headrace.server.lora_root import LoraRoot
 from headrace.server.open_requests import OpenRequests
 from headrace.server.response_store import ResponseStore
 from headrace.server.resume import ResumableStreams
 from headrace.server.seats import Seats
+from headrace.server.served_model import ServedModel
 from headrace.web.bodies import BodyBudget
 from headrace.web.keys import KeyRing
 
 if TYPE_CHECKING:
     from headrace.server.batches.desk import BatchDesk
+    from headrace.server.model_life import ModelLife
+    from headrace.server.shelf import Shelf
 
 log = logging.getLogger("headrace.server")
-
-
-class ServedModel:
-    """One engine and what the HTTP process keeps for it."""
-
-    def __init__(
-        self,
-        client: EngineClient,
-        metrics: Metrics,
-        clock: Clock,
-        *,
-        lora_root: LoraRoot | None = None,
-    ) -> None:
-        """Adapters may be loaded from below `lora_root` while it is served; None: they may not."""
-        self.client = client
-        self.lora_root = lora_root
-        self._metrics = metrics
-        self._clock = clock
-        # Until the model's name is known, what is recorded goes to a book that nobody reads.
-        self.engine_metrics = EngineRecorder(Metrics(), "", clock)
-        self.request_metrics = RequestRecorder(Metrics(), "", clock)
-        self.preparer: Preparer | None = None
-        """Set once the model is known."""
-        self.grammars: GrammarChecks | None = None
-        """Set with `preparer`."""
-
-    def name_metrics(self, info: ModelInfo, phases: dict[str, float]) -> None:
-        """The model is loaded for the first time: its metrics begin."""
-        self.engine_metrics = EngineRecorder(self._metrics, info.names[0], self._clock)
-        self.engine_metrics.became_ready(info, phases)
-        self.request_metrics = RequestRecorder(self._metrics, info.names[0], self._clock)
-
-    def on_update(self, update: Update) -> None:
-        """For EngineClient."""
-        self.engine_metrics.record(update.stats, update.steps)
-
-    def restarted(self, info: ModelInfo) -> None:
-        """The engine process was started again: what its predecessor ran and held is gone.
-
-        Told at once, and not with the first step: a router that believes in the old load sends nothing.
-        """
-        self.engine_metrics.restarted()
-        self.engine_metrics.became_ready(info, info.phases)
-
-    @property
-    def info(self) -> ModelInfo | None:
-        """Facts of the model, once it is loaded."""
-        return self.client.info
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names that requests may use."""
-        info = self.info
-        return () if info is None else (*info.names, *(a.name for a in info.adapters))
-
-    @property
-    def unready_reason(self) -> str | None:
-        """Why it cannot serve now; None when it can."""
-        if self.client.unready_reason is None and self.preparer is None:
-            return "The tokenizer is loading."
-        return self.client.unready_reason
 
 
 class Replica:
@@ -109,11 +47,14 @@ class Replica:
         self.clock = clock
         self.metrics = metrics
         self.system = SystemMeter(metrics)
-        self.tracer = open_tracer(config.tracing, "headrace-server", clock)
         self.keys = KeyRing(config.security, clock)
         self.workers = Workers(config.tokenizer_threads)
         self.models: dict[str, ServedModel] = {}
-        """Engines by the name of their configuration."""
+        """Engines by the name of their configuration; the first is the default."""
+        self.lives: dict[str, ModelLife] = {}
+        """What loads, parks and unloads them, by the same names."""
+        self.shelf: Shelf | None = None
+        """Loads them on demand, where there are several."""
         self.admission = Admission(
             clock,
             max_queued_requests=config.max_queued_requests,
@@ -159,7 +100,7 @@ class Replica:
     # -- models -----------------------------------------------------------------------------------
 
     def find(self, name: str | None) -> ServedModel:
-        """The model of this name; without one, the only model. Raises for unknown and loading ones.
+        """The model of this name, loaded or not; without one, the default. Raises for unknown names.
 
         A strict server wants a name. With `accept_any_model` the only model answers to every name.
         """
@@ -169,18 +110,28 @@ class Replica:
                 param="model",
                 code="missing_required_parameter",
             )
-        if name is None or (self.config.accept_any_model and len(self.models) == 1):
-            if len(self.models) != 1:
-                raise BadRequestError(
-                    "'model' is required, because several models are served here.", param="model"
-                )
-            return next(iter(self.models.values()))
-        for model in self.models.values():
+        models = list(self.models.values())
+        if models and (name is None or (self.config.accept_any_model and len(models) == 1)):
+            return models[0]
+        for model in models:
             if name in model.names:
                 return model
-        if any(model.info is None for model in self.models.values()):
-            raise UnavailableError("The model is loading.")
-        raise ModelNotFoundError(name, tuple(n for m in self.models.values() for n in m.names))
+        if not models or any(not model.names for model in models):
+            raise UnavailableError(self.unready_reason or "The model is loading.")
+        raise ModelNotFoundError(name or "", tuple(n for model in models for n in model.names))
+
+    async def obtain(self, name: str | None, held: ExitStack) -> tuple[ServedModel, float | None]:
+        """The model of this name, ready to serve and held by `held`; and how long it was waited for.
+
+        None: it was there. Raises as `find`, and UnavailableError for what cannot serve now.
+        """
+        model = self.find(name)
+        held.enter_context(model.held())
+        seconds = None
+        if self.shelf is not None and not model.is_open:
+            seconds = await self.shelf.ready(model)
+        model.check_open()
+        return model, seconds
 
     def bind(self, model: ServedModel, preparer: Preparer) -> None:
         """The model is loaded and its tokenizer too: it can serve."""
@@ -192,14 +143,17 @@ class Replica:
                 timeout=self.config.grammar_timeout,
                 max_waiting=self.config.max_queued_requests,
             )
+        self.count_places()
+
+    def count_places(self) -> None:
+        """Models were loaded or unloaded: other numbers of requests can run at once."""
         infos = [m.info for m in self.models.values() if m.info is not None]
         self.admission.max_running = max(1, sum(info.max_num_seqs for info in infos))
 
     def processes(self) -> list[Watched]:
         """The HTTP process, and the engines'."""
         engines = [
-            Watched("engine", model.client.pid, model.info.names[0] if model.info else "")
-            for model in self.models.values()
+            Watched("engine", model.client.pid, model.name) for model in self.models.values()
         ]
         return [Watched("server", os.getpid()), *engines]
 
@@ -207,14 +161,14 @@ class Replica:
 
     @property
     def state(self) -> ReplicaState:
-        """One word for all engines."""
+        """One word for all engines; of models that are loaded on demand, those that are kept count."""
         if self.is_draining:
             return ReplicaState.DRAINING
         if not self.models:
             return ReplicaState.EMPTY
-        if any(model.client.info is None for model in self.models.values()):
-            return ReplicaState.LOADING
-        states = {model.client.state for model in self.models.values()}
+        if self.shelf is not None:
+            return ReplicaState.READY if self.shelf.is_ready else ReplicaState.LOADING
+        states = {model.state for model in self.models.values()}
         return states.pop() if len(states) == 1 else ReplicaState.LOADING
 
     @property
@@ -222,30 +176,47 @@ class Replica:
         """Why `/readyz` says no, in one sentence; None when it says yes. O(1) in requests."""
         if self.is_draining:
             return "The server is shutting down."
+        if self.shelf is not None:
+            is_ready = self.shelf.is_ready
+            return self.admission.full_reason if is_ready else "Models are loading."
         for model in self.models.values():
             if model.unready_reason is not None:
                 return model.unready_reason
         return self.admission.full_reason if self.models else "No model is loaded."
 
     def load(self) -> LoadReport:
-        """The report of the first engine, with the state of the whole."""
-        model = next(iter(self.models.values()))
-        return model.engine_metrics.load(
+        """The sums over all engines, with the state of the whole and what each of them does."""
+        loads = [
+            model.engine_metrics.load(
+                name=model.name, state=model.state, info=model.info, idle=model.idle_seconds
+            )
+            for model in self.models.values()
+        ]
+        return load_report(
+            loads,
             state=self.state,
             role=self.config.role,
-            info=model.info,
+            models=tuple(name for model in self.models.values() for name in model.base_names),
             uptime=self.clock.monotonic() - self._started,
             version=__version__,
         )
 
+    def note_states(self) -> None:
+        """Set the gauges that say what is ready; called when they are about to be read."""
+        self.metrics.set(catalogue.READY, (), float(self.unready_reason is None))
+        for model in self.models.values():
+            if not model.name:
+                continue
+            for state in ReplicaState:
+                labels = (model.name, state.value)
+                self.metrics.set(model_metrics.MODEL_STATE, labels, float(model.state is state))
+            taken = 0 if model.info is None else model.info.memory_bytes
+            self.metrics.set(model_metrics.MODEL_MEMORY, (model.name,), taken)
+
     def _closed_reason(self) -> str | None:
-        # A stalled engine still takes requests: its watchdog decides what becomes of them.
         if self.is_draining:
             return "The server is shutting down; send the request elsewhere."
-        if any(
-            m.preparer is not None and m.client.state is ReplicaState.READY
-            for m in self.models.values()
-        ):
+        if self.shelf is not None or any(model.is_open for model in self.models.values()):
             return None
         return self.unready_reason or "The server is not ready."
 
@@ -270,10 +241,10 @@ class Replica:
 
     async def close(self) -> None:
         """Stop the engines."""
-        if self.tracer is not None:
-            await asyncio.to_thread(self.tracer.exporter.close)
         if self.batches is not None:
             await self.batches.close()
+        if self.shelf is not None:
+            await self.shelf.close()
         await asyncio.gather(*(model.client.close() for model in self.models.values()))
         for model in self.models.values():
             if model.grammars is not None:

@@ -5,12 +5,16 @@ The engine process then loads its model while this process imports its web stack
 
 import gc
 import logging
+from typing import NamedTuple
 
-import msgspec
+from msgspec import structs
 
+from headrace.config.engine import paced
+from headrace.config.hosting import HostedModel, StartAs, hosted_models
 from headrace.config.root import ServeConfig
 from headrace.config.server import ServerConfig
 from headrace.core.clock import Clock, SystemClock
+from headrace.core.errors import ConfigError
 from headrace.engine.launch import LaunchSpec, launch
 from headrace.engine.messages import DEFAULT_BUILD, KVEventsConfig
 from headrace.observe.logs import set_up_logging
@@ -47,16 +51,49 @@ def _run(config: ServeConfig, build: str, environment: dict[str, str], clock: Cl
     # What the operator can mend is said before a process is started.
     check_security(config.server, clock)
     check_grpc(config.server)
-    root = config.engine.model.lora_root
-    lora_root = None if root is None else LoraRoot(root)
-    spec = launch_spec(config, build, environment)
+    starts = plan_starts(config, build, environment)
     fd = config.server.listen_fd
     sock = bind(config.server.host, config.server.port) if fd is None else inherit(fd)
-    process = launch(spec, clock)
-    # Imported only now: the engine has started, and the two processes load side by side.
+    processes = [launch(spec, clock) if is_now else None for _, spec, _, is_now in starts]
+    # Imported only now: engines have started, and all processes load side by side.
+    from headrace.server.models import ModelStart
     from headrace.server.serving import serve
 
-    return serve(config, spec, sock, process, clock, lora_root=lora_root)
+    models = [
+        ModelStart(hosted=hosted, spec=spec, lora_root=root, process=process)
+        for (hosted, spec, root, _), process in zip(starts, processes, strict=True)
+    ]
+    return serve(config, models, sock, clock)
+
+
+class Start(NamedTuple):
+    """A model, how its engine is started, and whether that is done at once."""
+
+    hosted: HostedModel
+    spec: LaunchSpec
+    lora_root: LoraRoot | None
+    is_now: bool
+
+
+def plan_starts(config: ServeConfig, build: str, environment: dict[str, str]) -> list[Start]:
+    """Every model of the server, the default first. Raises ConfigError."""
+    engine = config.engine
+    if config.models:
+        if config.server.kv_events is not None:
+            raise ConfigError("kv_events is for one model, and several are given.")
+        hosted = hosted_models(config.models, engine, config.hosting)
+    else:
+        names = engine.model.served_model_name
+        hosted = (HostedModel(names=names, engine=engine, keep=True),)
+    is_empty = config.hosting.start is StartAs.EMPTY
+    starts = []
+    for model in hosted:
+        spec = launch_spec(structs.replace(config, engine=model.engine), build, environment)
+        if is_empty:
+            spec = structs.replace(spec, engine=None)
+        root = model.engine.model.lora_root
+        starts.append(Start(model, spec, None if root is None else LoraRoot(root), model.keep))
+    return starts
 
 
 def check_security(server: ServerConfig, clock: Clock) -> None:
@@ -79,13 +116,8 @@ def launch_spec(config: ServeConfig, build: str, environment: dict[str, str]) ->
             topic=server.kv_events_topic,
             as_maps=server.kv_events_as_maps,
         )
-    # A step that is expected to take long must not look like one that hangs.
-    scheduler = config.engine.scheduler
-    patience = server.watchdog_timeout / 4
-    if not 0.0 < scheduler.max_step_time <= patience:
-        scheduler = msgspec.structs.replace(scheduler, max_step_time=patience)
     return LaunchSpec(
-        engine=msgspec.structs.replace(config.engine, scheduler=scheduler),
+        engine=paced(config.engine, server.watchdog_timeout),
         build=build,
         kv_events=events,
         log_level=server.log_level,

@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,16 +18,13 @@ from headrace.config.root import ServeConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import ConfigError, HeadraceError, InternalError
 from headrace.core.model_info import ModelInfo
-from headrace.engine.client import EngineClient
+from headrace.core.stats import ReplicaState
 from headrace.engine.failure import EngineStartError
-from headrace.engine.launch import EngineProcess, LaunchSpec, launch
-from headrace.engine.messages import Progress
 from headrace.observe.metrics import Metrics
 from headrace.server.app import build_app, build_inner
-from headrace.server.lora_root import LoraRoot
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.models import Models, ModelStart
+from headrace.server.replica import Replica
 from headrace.server.sockets import socket_protocol
-from headrace.server.text import TextFront
 from headrace.web.http_server import HttpServer, allow_open_files, http_config
 from headrace.web.port import url_of
 from headrace.web.protocol import ConnectionBounds
@@ -45,50 +43,33 @@ log = logging.getLogger("headrace.server")
 
 
 def serve(
-    config: ServeConfig,
-    spec: LaunchSpec,
-    sock: socket.socket,
-    process: EngineProcess,
-    clock: Clock,
-    *,
-    lora_root: LoraRoot | None = None,
+    config: ServeConfig, starts: Sequence[ModelStart], sock: socket.socket, clock: Clock
 ) -> int:
     """Run the event loop until the server is told to end; the exit code."""
     import uvloop
 
     allow_open_files(config.server.max_connections + SPARE_FILES)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        serving = Serving(config, spec, clock, lora_root=lora_root)
-        return runner.run(serving.run(sock, process))
+        return runner.run(Serving(config, starts, clock).run(sock))
 
 
 class Serving:
-    """One server process: HTTP on one side, the engine on the other."""
+    """One server process: HTTP on one side, engines on the other."""
 
-    def __init__(
-        self,
-        config: ServeConfig,
-        spec: LaunchSpec,
-        clock: Clock,
-        *,
-        lora_root: LoraRoot | None = None,
-    ) -> None:
+    def __init__(self, config: ServeConfig, starts: Sequence[ModelStart], clock: Clock) -> None:
         self._config = config
-        self._spec = spec
         self._clock = clock
         self._replica = Replica(config.server, clock, Metrics())
-        self._text = TextFront(config, clock)
-        self._model = self._add_model(lora_root)
+        self._models = Models(self._replica, config, starts, clock)
         self._http = HttpServer(_uvicorn_config(self._replica))
         self._num_signals = 0
         self._drain: asyncio.Task[None] | None = None
         self._error: HeadraceError | None = None
         self._rpc: RpcServer | None = None
 
-    async def run(self, sock: socket.socket, process: EngineProcess) -> int:
+    async def run(self, sock: socket.socket) -> int:
         """From the first connection to the last; the exit code."""
         self._handle_signals()
-        await self._model.client.start(process)
         if self._replica.batches is not None:
             self._replica.batches.start()
         ready = asyncio.create_task(self._become_ready(sock), name="become ready")
@@ -107,65 +88,44 @@ class Serving:
 
     # -- start ------------------------------------------------------------------------------------
 
-    def _add_model(self, lora_root: LoraRoot | None) -> ServedModel:
-        client = EngineClient(
-            lambda: launch(self._spec, self._clock),
-            self._clock,
-            watchdog_timeout=self._config.server.watchdog_timeout,
-            on_progress=self._on_progress,
-            on_ready=self._on_ready,
-            on_adapters=self._on_adapters,
-        )
-        model = ServedModel(client, self._replica.metrics, self._clock, lora_root=lora_root)
-        client.on_update = model.on_update
-        self._replica.models[self._spec.engine.model.model] = model
-        return model
-
-    def _on_progress(self, progress: Progress) -> None:
-        log.debug("engine phase %s at %.3f s", progress.phase, progress.seconds)
-        # The engine has resolved its model: the tokenizer can be read while the weights are.
-        if progress.phase in ("kernels", "weights", "memory"):
-            self._text.begin_load()
-
-    def _on_ready(self, info: ModelInfo) -> None:
-        # A restarted engine may have fitted another context: requests are checked against that.
-        if self._model.preparer is not None:
-            self._model.restarted(info)
-            self._replica.bind(self._model, self._text.preparer(info))
-
-    def _on_adapters(self, info: ModelInfo) -> None:
-        # Requests that are being prepared keep the names that they began with.
-        if self._model.preparer is not None:
-            self._model.preparer = self._model.preparer.with_adapters(info)
-
     async def _become_ready(self, sock: socket.socket) -> None:
         try:
-            info, _ = await asyncio.gather(self._model.client.wait_ready(), self._start_grpc())
-            await self._text.load(info)
+            await asyncio.gather(self._models.open(), self._start_grpc())
         except HeadraceError as error:
             self._fail_start(error)
             return
         except Exception as error:
             # Nobody waits for this task: what is not told here would leave a server that never loads.
-            log.exception("The tokenizer could not be loaded")
-            reason = f"{type(error).__name__}: {error}"
-            self._fail_start(InternalError(f"The tokenizer could not be loaded: {reason}."))
+            log.exception("The server could not start")
+            self._fail_start(InternalError(f"Starting failed: {type(error).__name__}: {error}."))
             return
-        info = self._model.info or info  # another one if the engine was restarted meanwhile
         # What exists now lives as long as the process: keep the collector away from it.
         gc.collect()
         gc.freeze()
         gc.enable()
-        phases = {**info.phases, "tokenizer": self._text.seconds, "ready": process_age()}
-        self._model.name_metrics(info, phases)
-        self._replica.bind(self._model, self._text.preparer(info))
-        for line in info.lines:
-            log.info("%s", line)
-        if self._model.preparer is not None:
-            log.info("%s", self._model.preparer.formats)
+        seconds = process_age()
+        self._models.note_start(seconds)
+        for model in self._replica.models.values():
+            for line in model.info.lines if model.info is not None else ():
+                log.info("%s", line)
+            if model.preparer is not None:
+                log.info("%s", model.preparer.formats)
+        url = url_of(sock, is_tls=self._http.config.ssl is not None)
         log.info(
-            "%s", ready_line(info, phases, url_of(sock, is_tls=self._http.config.ssl is not None))
+            "headrace %s is ready at %s after %.2f s%s", __version__, url, seconds, self._what()
         )
+
+    def _what(self) -> str:
+        """The rest of the line that says that the server is ready: what it serves."""
+        models = list(self._replica.models.values())
+        if self._replica.shelf is not None:
+            loaded = ", ".join(m.name for m in models if m.info is not None) or "none"
+            return f": {len(models)} models, loaded are {loaded}; the others are when they are asked for"
+        (model,) = models
+        info = model.info
+        if info is None:
+            return ", without a model: it waits for POST /control/load"
+        return ready_words(info, model.state)
 
     async def _start_grpc(self) -> None:
         """Beside HTTP, if that is wanted. Raises HeadraceError."""
@@ -217,14 +177,13 @@ class Serving:
         self._http.should_exit = True
 
 
-def ready_line(info: ModelInfo, phases: dict[str, float], url: str) -> str:
-    """One line: where, how fast, and what."""
-    parts = ", ".join(
-        f"{name} {seconds:.2f}" for name, seconds in phases.items() if name != "ready"
-    )
+def ready_words(info: ModelInfo, state: ReplicaState) -> str:
+    """How fast, and what."""
+    parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in info.phases.items())
+    parked = ", parked" if state is ReplicaState.PARKED else ""
     return (
-        f"headrace {__version__} is ready at {url} after {phases['ready']:.2f} s ({parts}): "
-        f"{info.names[0]} ({info.family}), context {info.max_context}, "
+        f" ({parts}): "
+        f"{info.names[0]} ({info.family}){parked}, context {info.max_context}, "
         f"KV {info.num_blocks} blocks of {info.block_size} tokens ({info.kv_bytes / 2**20:.0f} MiB), "
         f"{info.threads} threads, {info.isa}"
     )

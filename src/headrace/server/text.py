@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.config.root import ServeConfig
+from headrace.config.engine import ModelConfig
+from headrace.config.server import ServerConfig
 from headrace.core.clock import Clock
 from headrace.core.model_info import ModelInfo
 from headrace.preprocess.load import ModelText, load_text
@@ -14,8 +15,9 @@ from headrace.preprocess.prepare import Preparer
 class TextFront:
     """The tokenizer and the template of one model; loaded once, on a thread."""
 
-    def __init__(self, config: ServeConfig, clock: Clock) -> None:
-        self._config = config
+    def __init__(self, model: ModelConfig, server: ServerConfig, clock: Clock) -> None:
+        self._model = model
+        self._server = server
         self._clock = clock
         self._early: asyncio.Task[None] | None = None
         self._path: Path | None = None
@@ -31,7 +33,7 @@ class TextFront:
     def begin_load(self) -> None:
         """The model's files are here: start to read them. Does nothing the second time."""
         if self._early is None and not self.is_loaded:
-            source = self._config.engine.model.model
+            source = self._model.model
             self._early = asyncio.create_task(self._load(lambda: _locate(source)))
             # What goes wrong here goes wrong again in `load`, which reports it.
             self._early.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -46,7 +48,7 @@ class TextFront:
     def preparer(self, info: ModelInfo) -> Preparer:
         """For an engine with these facts."""
         assert self._text is not None
-        return self._text.preparer(info, self._config.server, self._clock)
+        return self._text.preparer(info, self._server, self._clock)
 
     async def _load(self, find: Callable[[], Path]) -> None:
         started = self._clock.monotonic()
@@ -55,8 +57,7 @@ class TextFront:
 
     def _read(self, find: Callable[[], Path]) -> None:
         path = find()
-        model = self._config.engine.model
-        text = load_text(path, source=model.model, chat_template=model.chat_template)
+        text = load_text(path, source=self._model.model, chat_template=self._model.chat_template)
         self._path, self._text = path, text
 
 

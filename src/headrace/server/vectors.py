@@ -23,7 +23,8 @@ from headrace.server.admission import Ticket
 from headrace.server.auth import is_trusted_peer
 from headrace.server.calls import Call, check_media_type, log_body
 from headrace.server.inner import is_background
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.replica import Replica
+from headrace.server.served_model import ServedModel
 from headrace.web.asgi import App, Receive, Scope, Send, send_json
 from headrace.web.bodies import read_body
 from headrace.web.guard import owner_of
@@ -65,7 +66,7 @@ def answering_texts(replica: Replica, prepare: PrepareTexts) -> App:
             ticket = replica.admission.enter(len(body), is_background=is_background(scope))
             try:
                 log_body(replica, body)
-                model, plan = await prepare(Call(replica, body, scope, is_peer))
+                model, plan = await prepare(Call(replica, body, scope, is_peer, ticket.held))
             except BaseException:
                 ticket.close()
                 raise

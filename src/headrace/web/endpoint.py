@@ -20,6 +20,8 @@ class Access(StrEnum):
     """Whoever has a key, or anyone if the operator has opened the metrics."""
     OPEN = "open"
     """Anyone: probes only."""
+    CONTROL = "control"
+    """Whoever has the control token, key or not: the route itself looks at it."""
 
 
 class Operation(Struct, frozen=True, kw_only=True):

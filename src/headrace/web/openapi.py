@@ -18,6 +18,7 @@ _TAGS: Final = {
     "text": "Text and tokens, without generating.",
     "models": "What is served.",
     "batches": "Many requests that nobody waits for.",
+    "control": "Models parked, woken, loaded and unloaded, for those who run the server.",
     "operate": "For probes, scrapers and routers.",
     "documents": "About this API.",
 }
@@ -67,9 +68,17 @@ def document(routes: Sequence[Endpoint]) -> dict[str, Any]:
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+                "control": {"type": "apiKey", "in": "header", "name": "x-headrace-control"},
             },
         },
     }
+
+
+#: Of routes that are not for whoever has an API key.
+_SECURITY: dict[Access, list[dict[str, list[str]]]] = {
+    Access.OPEN: [],
+    Access.CONTROL: [{"control": []}],
+}
 
 
 def statuses(operation: Operation) -> tuple[int, ...]:
@@ -92,7 +101,7 @@ def _operation(route: Endpoint, by_type: dict[Any, Any]) -> dict[str, Any]:
         "tags": [operation.tag],
         "parameters": _parameters(route),
         "responses": {"200": _answer(operation, by_type)},
-        "security": [] if operation.access is Access.OPEN else [{"bearer": []}, {"header": []}],
+        "security": _SECURITY.get(operation.access, [{"bearer": []}, {"header": []}]),
     }
     if operation.description:
         made["description"] = operation.description

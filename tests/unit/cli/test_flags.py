@@ -52,7 +52,8 @@ def test_lists_of_numbers_take_commas_and_spaces() -> None:
 def test_every_field_has_a_flag_and_help_with_its_docstring_and_variable() -> None:
     text = " ".join(make_parser(["--help"]).format_help().split())
     for field in describe(ServeConfig):
-        assert field.kind is not Kind.TREE
+        if field.kind is Kind.TREE:
+            continue  # in a file only
         assert field.flag in text
         assert field.variable in text
     assert "Token budget of one step (default 512, HEADRACE_MAX_NUM_BATCHED_TOKENS)" in text

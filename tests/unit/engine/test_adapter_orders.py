@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.engine.test_engine_client import Running, request, until
+from tests.unit.engine.test_engine_client import Running, of, request, until
 
 from headrace.core.errors import (
     BadRequestError,
@@ -58,23 +58,29 @@ async def test_a_restarted_engine_has_what_its_predecessor_had(folders):
         await until(lambda: client.num_restarts == 1 and client.state is ReplicaState.READY)
         assert names(client) == ["a", "b"]
         (folders / "two").rmdir()
-        client._process.kill()
+        client._supervisor.process.kill()
         await until(lambda: client.num_restarts == 2 and client.state is ReplicaState.READY)
         assert names(client) == ["a"]  # what cannot be read again is missed, and nothing else
         stream = client.submit(request(max_tokens=2))
         assert await stream.next_batch()
 
 
-async def test_parking_and_loading_give_adapters_back(folders):
+async def test_adapters_stay_with_their_model(folders):
     async with Running() as client:
         await client.load_adapter("a", str(folders / "one"))
-        client.park()
-        await until(lambda: client.state is ReplicaState.PARKED)
+        await client.park()
+        assert client.state is ReplicaState.PARKED
         with pytest.raises(UnavailableError):
             await client.load_adapter("b", str(folders / "two"))
-        client.load()
-        await until(lambda: client.state is ReplicaState.READY)
-        assert names(client) == ["a"]
+        await client.resume()
+        assert names(client) == ["a"], "they are kept with the weights"
+        config = of("fake?tokens=9")
+        await client.load(config)
+        assert names(client) == [], "another model has none of them"
+        await client.load_adapter("a", str(folders / "one"))
+        await client.unload()
+        await client.load(config)
+        assert names(client) == ["a"], "the same model has them again"
 
 
 class Engine:

@@ -24,11 +24,15 @@ from headrace.engine.messages import (
     Drain,
     Load,
     Park,
+    Resume,
     State,
     Stop,
     Submit,
+    Unload,
     Update,
 )
+
+CONFIG = EngineConfig()
 
 
 class Server:
@@ -80,6 +84,7 @@ class Loop:
             return engines.pop() if engines else FakeEngine(FakeOptions(), SystemClock())
 
         self.life = Lifecycle(build)
+        self.life.load(CONFIG)
         self.error = None
         self._loop = EngineLoop(
             self.life, BlockingChannel(theirs), SystemClock(), listener=listener
@@ -239,26 +244,34 @@ def test_a_draining_engine_ends_what_runs_and_takes_nothing_new():
         assert loop.parent.events_of("a")[-1].finish is FinishReason.LENGTH
 
 
-def test_a_parked_engine_is_gone_and_can_be_loaded_again():
+def test_a_parked_engine_keeps_its_weights_and_an_unloaded_one_is_gone():
     loop = Loop()
     with loop:
         engine = weakref.ref(loop.life.engine)
-        loop.parent.send(Submit(request("a", max_tokens=10**6)))
-        loop.parent.next()
+        loop.parent.send(Submit(request("a", max_tokens=100_000)))
         loop.parent.send(Park())
         assert "parked" in loop.parent.events_of("a")[-1].error
         assert loop.parent.state() is ReplicaState.PARKED
-        assert engine() is None
+        assert engine().num_parked == 1
         loop.parent.send(Submit(request("b")))
         assert loop.parent.events_of("b")[-1].error == "The engine is parked."
-        wanted = EngineConfig(model=ModelConfig(model="another"))
-        loop.parent.send(Load(engine=wanted))
+        loop.parent.send(Resume())
         assert loop.parent.state() is ReplicaState.READY
         loop.parent.send(Submit(request("c")))
         assert loop.parent.events_of("c")[-1].finish is FinishReason.LENGTH
-        loop.parent.send(Load())
+        loop.parent.send(Submit(request("d", max_tokens=100_000)))
+        loop.parent.send(Unload())
+        assert loop.parent.events_of("d")[-1].error == "The engine was unloaded."
+        assert loop.parent.state() is ReplicaState.EMPTY
+        assert engine() is None
+        loop.parent.send(Resume(), Park(), Drain())
+        assert [loop.parent.state() for _ in range(3)] == [ReplicaState.EMPTY] * 3
+        wanted = EngineConfig(model=ModelConfig(model="another"))
+        loop.parent.send(Load(engine=wanted))
         assert loop.parent.state() is ReplicaState.READY
-    assert loop.asked == [None, wanted, None]
+        loop.parent.send(Submit(request("e")))
+        assert loop.parent.events_of("e")[-1].finish is FinishReason.LENGTH
+    assert loop.asked == [CONFIG, wanted]
 
 
 def test_only_the_parent_may_change_the_state(tmp_path):
@@ -269,11 +282,11 @@ def test_only_the_parent_may_change_the_state(tmp_path):
         second = socket.socket(socket.AF_UNIX)
         second.connect(str(tmp_path / "engine"))
         other = Server(second)
-        for message in (Drain(), Park(), Load(), Stop()):
+        for message in (Drain(), Park(), Resume(), Load(engine=CONFIG), Unload(), Stop()):
             other.send(message)
         other.send(Submit(request("a")))
         assert other.events_of("a")[-1].finish is FinishReason.LENGTH
         loop.parent.send(Drain())
         assert other.state() is ReplicaState.DRAINING
         second.close()
-    assert loop.asked == [None]
+    assert loop.asked == [CONFIG]

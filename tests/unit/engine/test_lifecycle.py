@@ -30,8 +30,7 @@ class Process:
         self.engine_config = engine_config
 
     def build(self, given):
-        self.engine_config = given or self.engine_config
-        built = build_engine(self.engine_config, FakeClock(), lambda phase: None)
+        built = build_engine(given, FakeClock(), lambda phase: None)
         gc.collect()
         gc.freeze()
         return built.engine
@@ -50,9 +49,18 @@ def answer(engine):
     return [token for event in events for token in event.token_ids]
 
 
+def living(engine_config):
+    life = Lifecycle(Process(engine_config).build)
+    life.load(engine_config)
+    return life
+
+
 @pytest.mark.parametrize("num_plans", [1, 2])
-def test_weights_keys_and_values_go_and_come_back(tmp_path, num_plans):
-    life = Lifecycle(Process(config(make_tiny_llama(tmp_path), num_plans=num_plans)).build)
+def test_unloading_gives_weights_keys_and_values_back_and_loading_takes_them_again(
+    tmp_path, num_plans
+):
+    engine_config = config(make_tiny_llama(tmp_path), num_plans=num_plans)
+    life = living(engine_config)
     said = answer(life.engine)
     executor = life.engine._executor
     parts = (executor if num_plans == 1 else executor._inner)._parts
@@ -64,21 +72,45 @@ def test_weights_keys_and_values_go_and_come_back(tmp_path, num_plans):
     del executor, parts
     life.drain()
     assert (life.state, life.refusal) == (ReplicaState.DRAINING, "The engine is draining.")
-    life.park()
-    assert life.state is ReplicaState.PARKED
+    life.unload()
+    assert life.state is ReplicaState.EMPTY
     assert [ref() for ref in held] == [None, None, None]
     assert life.engine.stats() == EngineStats()
     assert not life.engine.has_work()
     life.drain()
-    assert life.state is ReplicaState.PARKED, "there is nothing to drain"
-    life.load(None)
+    life.park()
+    life.resume()
+    assert life.state is ReplicaState.EMPTY, "there is nothing to drain, park or wake"
+    life.load(engine_config)
     assert (life.state, life.refusal) == (ReplicaState.READY, None)
     assert answer(life.engine) == said
     life.engine.close()
 
 
+@pytest.mark.parametrize("num_plans", [1, 2])
+def test_parking_forgets_keys_and_values_and_nothing_else(tmp_path, num_plans):
+    life = living(config(make_tiny_llama(tmp_path), num_plans=num_plans))
+    prompt = make_request("r", list(range(5, 45)), temperature=0.0, max_tokens=3)
+    events = life.engine.add(prompt)
+    while life.engine.has_work():
+        events += life.engine.step()
+    said = answer(life.engine)
+    engine = life.engine
+    assert engine.stats().blocks_cached
+    assert engine.fail_all("parked") == []
+    life.park()
+    assert (life.state, life.engine) == (ReplicaState.PARKED, engine)
+    stats = engine.stats()
+    assert (stats.blocks_cached, stats.blocks_held) == (0, 0)
+    assert engine.check_integrity() == []
+    life.resume()
+    assert life.state is ReplicaState.READY
+    assert answer(engine) == said
+    engine.close()
+
+
 def test_what_cannot_be_loaded_leaves_nothing(tmp_path):
-    life = Lifecycle(Process(config(make_tiny_llama(tmp_path / "model"))).build)
+    life = living(config(make_tiny_llama(tmp_path / "model")))
     with pytest.raises(ModelLoadError):
         life.load(config(tmp_path / "none"))
-    assert life.state is ReplicaState.PARKED
+    assert life.state is ReplicaState.EMPTY

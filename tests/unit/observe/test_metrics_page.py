@@ -13,6 +13,7 @@ from headrace.core.events import FinishReason, RequestTimes, TokenEvent
 from headrace.core.model_info import ModelInfo
 from headrace.core.stats import EngineStats, ReplicaRole, ReplicaState, StepStats
 from headrace.observe import catalogue
+from headrace.observe.load_report import load_report
 from headrace.observe.metric import Kind
 from headrace.observe.metrics import Metrics
 from headrace.observe.prometheus import expose
@@ -229,15 +230,16 @@ def test_the_load_report_has_rates_of_the_last_seconds():
             running_tokens=5,
         )  # fmt: skip
         engine.record(stats, [])
-    facts = {"state": ReplicaState.READY, "role": ReplicaRole.DECODE, "info": INFO}
-    facts |= {"uptime": 1.0, "version": "1"}
-    report = engine.load(**facts)
+    facts = {"name": "m", "state": ReplicaState.READY, "info": INFO, "idle": 0.0}
+    whole = {"state": ReplicaState.READY, "role": ReplicaRole.DECODE, "models": ("m",)}
+    whole |= {"uptime": 1.0, "version": "1"}
+    report = load_report([engine.load(**facts)], **whole)
     assert (report.state, report.role) == (ReplicaState.READY, ReplicaRole.DECODE)
     assert report.decode_tokens_per_second == pytest.approx(12.0, rel=0.05)
     assert report.prefix_hit_rate == pytest.approx(0.5)
     assert (report.kv_usage, report.outstanding_tokens, report.models) == (0.5, 12, ("m",))
     clock.advance(100)
-    report = engine.load(**facts)
+    report = load_report([engine.load(**facts)], **whole)
     assert (report.decode_tokens_per_second, report.prefix_hit_rate) == (0.0, 0.0)
 
 

@@ -8,7 +8,8 @@ from headrace.config.server import ServerConfig
 from headrace.core.clock import SystemClock
 from headrace.core.stats import ReplicaRole, ReplicaState
 from headrace.observe.metrics import Metrics
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.replica import Replica
+from headrace.server.served_model import ServedModel
 
 LOADING, READY, DRAINING, PARKED = (
     ReplicaState.LOADING,
@@ -22,7 +23,7 @@ def replica(*states, **config):
     made = Replica(ServerConfig(**config), SystemClock(), Metrics())
     made.workers.close()
     for number, state in enumerate(states):
-        info = SimpleNamespace(names=(f"m{number}",), max_num_seqs=8)
+        info = SimpleNamespace(names=(f"m{number}",), adapters=(), max_num_seqs=8, memory_bytes=7)
         client = SimpleNamespace(state=state, info=info, unready_reason=None)
         made.models[f"m{number}"] = ServedModel(client, made.metrics, made.clock)
     return made

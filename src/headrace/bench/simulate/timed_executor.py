@@ -60,6 +60,9 @@ class TimedExecutor:
         """There is no tier to load blocks from."""
         return []
 
+    def park(self) -> None:
+        """There is no memory to give back."""
+
     def close(self) -> None:
         """Nothing is held."""
 

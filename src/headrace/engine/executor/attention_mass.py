@@ -44,6 +44,10 @@ class MassWatch:
         """What the slot's sequence saw is forgotten."""
         self._sums.pop(slot, None)
 
+    def park(self) -> None:
+        """Forget the second program, with its memory; it is recorded again when it is needed."""
+        self._recorded = None
+
     def run(self, inputs: StepInputs, num_rows: int) -> NDArray[np.float32]:
         """A step of the second program; its logits."""
         if self._recorded is None:

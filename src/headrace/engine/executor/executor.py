@@ -86,6 +86,14 @@ class ModelExecutor:
         """Loads of blocks that ended since the last call."""
         return self._parts.storage.take_landed()
 
+    def park(self) -> None:
+        """Part of `Executor`."""
+        self._parts.storage.clear()
+        self._parts.program.clear()
+        self._mass.park()
+        if self._pooler is not None:
+            self._pooler.park()
+
     def close(self) -> None:
         """End the thread that loads blocks."""
         self._parts.storage.close()
@@ -171,6 +179,10 @@ class TextExecutor:
         """None: it has no blocks."""
         return []
 
+    def park(self) -> None:
+        """Part of `Executor`."""
+        self._pooler.park()
+
     def close(self) -> None:
         """Nothing is held beyond the objects themselves."""
 
@@ -186,6 +198,7 @@ class RunsPlans(Protocol):
 
     def execute(self, plan: StepPlan) -> StepResult: ...
     def take_landed(self) -> list[BlockLanding]: ...
+    def park(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -221,6 +234,10 @@ class OverlappedExecutor:
     def take_landed(self) -> list[BlockLanding]:
         """Loads of blocks that ended since the last call, whatever runs."""
         return self._inner.take_landed()
+
+    def park(self) -> None:
+        """On the thread that runs plans; waits for it."""
+        self.call(self._inner.park)
 
     def close(self) -> None:
         """Wait for what runs, then end the thread."""

@@ -59,6 +59,15 @@ class KVStorage:
             landed.append(landing)
         return landed
 
+    def clear(self) -> None:
+        """Give the memory of blocks back, here and in the tier below. No plan may be in flight."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)  # loads that were begun land first
+            self._thread = None
+        if self._tier is not None:
+            self._tier.clear()
+        self.cache.clear()
+
     def close(self) -> None:
         """Wait for the load that runs; those behind it are not begun."""
         if self._thread is not None:

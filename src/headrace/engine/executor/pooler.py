@@ -13,7 +13,7 @@ from headrace.core.clock import Clock
 from headrace.core.errors import KernelError
 from headrace.core.pooling import PoolingParams, PoolKind
 from headrace.core.step import PlanText, StepPlan, StepResult, StepTimes, TextResult
-from headrace.kernels.ops import Backend
+from headrace.kernels.ops import Backend, KVCache
 from headrace.kernels.values import StepInputs, StepLimits
 from headrace.modeling.adapters.table import AdapterTable
 from headrace.modeling.spec import ModelSpec
@@ -45,6 +45,7 @@ class Pooler:
         self._limits = StepLimits(max_tokens, max_texts)
         self._adapters = adapters
         self._recorded: RecordedStates | None = None
+        self._cache: KVCache | None = None
 
     def record(self) -> None:
         """Record the program now. Raises ModelLoadError."""
@@ -52,10 +53,16 @@ class Pooler:
         layout = states_layout(
             self._spec, max_tokens=limits.max_tokens, max_texts=limits.max_outputs
         )
-        cache = self._backend.create_kv_cache(layout)
+        self._cache = cache = self._backend.create_kv_cache(layout)
         self._recorded = record_states(
             self._spec, self._parameters, self._backend, limits, cache, self._adapters
         )
+
+    def park(self) -> None:
+        """Give the memory of what was recorded back; the next texts take it anew."""
+        if self._recorded is not None and self._cache is not None:
+            self._recorded.program.clear()
+            self._cache.clear()
 
     def run(self, texts: Sequence[PlanText]) -> tuple[TextResult, ...]:
         """Each text's vector, in order. Raises KernelError for texts that break the limits."""

@@ -30,6 +30,10 @@ class BlockTier(Protocol):
         """Forget a block, if it is known."""
         ...
 
+    def clear(self) -> None:
+        """Forget all blocks."""
+        ...
+
 
 class MemoryTier:
     """Blocks in this process's memory. Those used least recently make room."""
@@ -72,6 +76,12 @@ class MemoryTier:
         """Part of `BlockTier`."""
         with self._lock:
             self._forget(group, key)
+
+    def clear(self) -> None:
+        """Part of `BlockTier`."""
+        with self._lock:
+            self._blocks.clear()
+            self._num_bytes = 0
 
     def _forget(self, group: int, key: bytes) -> None:
         data = self._blocks.pop((group, key), None)

@@ -53,6 +53,10 @@ class CpuKVCache:
             layout.num_blocks,
         )
 
+    def clear(self) -> None:
+        """Give the memory of all blocks back: they are zeros again."""
+        self.native.clear()
+
     def copy_block(self, group: int, source: int, target: int) -> None:
         """Copy one block in every layer of the group."""
         self.native.copy_block(group, source, target)
@@ -148,6 +152,10 @@ class CpuProgram:
     def write(self, buffer: Buffer, rows: NDArray[np.float32]) -> None:
         """Fill the first rows of a buffer, converting to its dtype. For tests and measurements."""
         self._native.write(self._buffers[buffer.index], np.ascontiguousarray(rows))
+
+    def clear(self) -> None:
+        """Give the arena's memory back; the next run takes it anew."""
+        self._native.clear()
 
     def set_profiling(self, enabled: bool) -> None:
         """Start (from zero) or stop to time ops."""

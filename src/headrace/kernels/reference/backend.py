@@ -42,6 +42,10 @@ class ReferenceProgram:
         self._kv_cache = kv_cache
         self._step: ReferenceStep | None = None
 
+    def clear(self) -> None:
+        """Part of `ops.Program`."""
+        self._step = None
+
     def run(self, inputs: StepInputs) -> None:
         """One step. Raises KernelError for inputs that break the limits or the shapes."""
         check_inputs(inputs, self._limits, self._kv_cache.layout)

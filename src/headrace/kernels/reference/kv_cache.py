@@ -29,6 +29,11 @@ class ReferenceKVCache:
             for group in layout.layer_groups
         ]
 
+    def clear(self) -> None:
+        """Part of `ops.KVCache`."""
+        for layer in self._layers:
+            layer.fill(0.0)
+
     def write(
         self,
         layer: int,

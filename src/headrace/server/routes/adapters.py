@@ -9,7 +9,8 @@ from headrace.core.errors import BadRequestError, NotFoundError
 from headrace.observe.logs import one_line
 from headrace.server.calls import Call, receiving
 from headrace.server.lora_root import LoraRoot
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.replica import Replica
+from headrace.server.served_model import ServedModel
 from headrace.web.asgi import App, Receive, Scope, Send, send_body
 from headrace.web.endpoint import Endpoint, Operation
 

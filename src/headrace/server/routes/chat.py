@@ -11,7 +11,8 @@ from headrace.preprocess.tokenizer import Tokenizer
 from headrace.server.calls import Call
 from headrace.server.exchange import Plan
 from headrace.server.generation import decode_request, generating, plan_chat
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.replica import Replica
+from headrace.server.served_model import ServedModel
 from headrace.server.shapes import ChatShape, Head
 from headrace.server.telemetry import telemetry_of
 from headrace.web.asgi import App

@@ -12,7 +12,8 @@ from headrace.server.generation import (
     generating,
     head_of,
 )
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.replica import Replica
+from headrace.server.served_model import ServedModel
 from headrace.server.shapes import CompletionShape
 from headrace.server.telemetry import telemetry_of
 from headrace.web.asgi import App
@@ -37,7 +38,7 @@ def create(replica: Replica) -> App:
 async def prepare(call: Call) -> tuple[ServedModel, Plan]:
     """Decode, tokenise each prompt."""
     wire = decode_request(call, CompletionRequest)
-    model = call.replica.find(wire.model)
+    model = await call.model(wire.model)
     preparer = preparer_of(model)
     arrival = call.arrival("cmpl")
     requests = await call.replica.workers.run(len(call.body), preparer.completion, wire, arrival)

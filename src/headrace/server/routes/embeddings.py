@@ -20,7 +20,8 @@ from headrace.core.request import Request
 from headrace.preprocess.prepare import Arrival, Preparer
 from headrace.preprocess.texts import ComparedTexts, Pair, compared, embedding_requests
 from headrace.server.calls import Call, preparer_of
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.replica import Replica
+from headrace.server.served_model import ServedModel
 from headrace.server.vectors import (
     TextPlan,
     Vectors,
@@ -75,7 +76,7 @@ def rerank(replica: Replica) -> App:
 
 async def _prepare_embeddings(call: Call) -> tuple[ServedModel, TextPlan]:
     wire = call.decode(EmbeddingRequest)
-    model, preparer, arrival = _find(call, wire.model, "embd")
+    model, preparer, arrival = await _find(call, wire.model, "embd")
     requests = await call.replica.workers.run(
         len(call.body), embedding_requests, preparer, wire, arrival
     )
@@ -86,7 +87,7 @@ async def _prepare_embeddings(call: Call) -> tuple[ServedModel, TextPlan]:
 
 async def _prepare_scores(call: Call) -> tuple[ServedModel, TextPlan]:
     wire = call.decode(ScoreRequest)
-    model, preparer, arrival = _find(call, wire.model, "score")
+    model, preparer, arrival = await _find(call, wire.model, "score")
     pairs = _pairs(wire)
     texts = await _compare(call, preparer, pairs, wire, arrival)
     name = wire.model or preparer.info.names[0]
@@ -97,7 +98,7 @@ async def _prepare_scores(call: Call) -> tuple[ServedModel, TextPlan]:
 
 async def _prepare_rerank(call: Call) -> tuple[ServedModel, TextPlan]:
     wire = call.decode(RerankRequest)
-    model, preparer, arrival = _find(call, wire.model, "rerank")
+    model, preparer, arrival = await _find(call, wire.model, "rerank")
     pairs = [
         Pair(wire.query, text, ("query", f"documents[{place}]"))
         for place, text in enumerate(wire.texts())
@@ -126,8 +127,8 @@ async def _compare(
     )
 
 
-def _find(call: Call, name: str | None, prefix: str) -> tuple[ServedModel, Preparer, Arrival]:
-    model = call.replica.find(name)
+async def _find(call: Call, name: str | None, prefix: str) -> tuple[ServedModel, Preparer, Arrival]:
+    model = await call.model(name)
     return model, preparer_of(model), call.arrival(prefix)
 
 

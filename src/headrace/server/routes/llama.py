@@ -28,8 +28,9 @@ from headrace.server.generation import (
     generating,
     head_of,
 )
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.replica import Replica
 from headrace.server.seats import Sitting
+from headrace.server.served_model import ServedModel
 from headrace.web.asgi import App, Receive, Scope, Send, send_json
 from headrace.web.endpoint import Access, Operation
 
@@ -86,7 +87,7 @@ def completion(replica: Replica) -> App:
 async def prepare(call: Call) -> tuple[ServedModel, Plan]:
     """Decode, translate, tokenise each prompt."""
     wire = decode_request(call, LlamaRequest)
-    model = call.replica.find(wire.model)
+    model = await call.model(wire.model)
     preparer = preparer_of(model)
     arrival = call.arrival("cmpl")
     is_llama = call.replica.config.dialect is Dialect.LLAMA_CPP

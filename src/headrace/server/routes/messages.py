@@ -10,13 +10,14 @@ from headrace.api.messages import (
 )
 from headrace.preprocess.prepare import PreparedChat
 from headrace.preprocess.tokenizer import Tokenizer
-from headrace.server.calls import Call, answering, preparer_of
+from headrace.server.calls import Call, answering
 from headrace.server.dialects.messages_request import NAMES, to_chat
 from headrace.server.dialects.messages_shape import MessagesShape
 from headrace.server.dialects.names import renamed
 from headrace.server.exchange import Plan
 from headrace.server.generation import decode_request, generating, plan_chat
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.replica import Replica
+from headrace.server.served_model import ServedModel
 from headrace.server.shapes import Head
 from headrace.web.asgi import App
 from headrace.web.endpoint import Operation
@@ -68,7 +69,7 @@ def count(replica: Replica) -> App:
         wire = decode_request(call, CountTokensRequest)
         with renamed(NAMES):
             chat = to_chat(wire)
-            preparer = preparer_of(replica.find(chat.model))
+            preparer = await call.preparer(chat.model)
             ids = await replica.workers.run(len(call.body), preparer.chat_ids, chat)
         return TokenCount(input_tokens=len(ids))
 

@@ -4,7 +4,6 @@ from headrace import __version__
 from headrace.api.models import Health, Version
 from headrace.config.server import MetricsNames
 from headrace.core.stats import LoadReport
-from headrace.observe.catalogue import READY
 from headrace.observe.genai_names import expose_genai
 from headrace.observe.llama_names import expose_llama
 from headrace.observe.prometheus import CONTENT_TYPE, expose
@@ -71,9 +70,10 @@ def readyz(replica: Replica) -> App:
     async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
         reason = replica.unready_reason
         if reason is None:
-            await send_json(send, Health(status="ok"))
+            await send_json(send, Health(status="ok", state=replica.state))
         else:
-            await send_json(send, Health(status="unready", reason=reason), status=503)
+            health = Health(status="unready", reason=reason, state=replica.state)
+            await send_json(send, health, status=503)
 
     return respond
 
@@ -129,9 +129,7 @@ def _exposing(
 ) -> App:
     async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
         replica.system.write(replica.processes())
-        if replica.tracer is not None:
-            replica.tracer.exporter.write_counts(replica.metrics)
-        replica.metrics.set(READY, (), float(replica.unready_reason is None))
+        replica.note_states()
         text = expose(replica.metrics, headrace=headrace, vllm=vllm)
         headers = {}
         if llama:

@@ -11,15 +11,16 @@ from headrace.api.text import InputTokens
 from headrace.core.errors import BadRequestError
 from headrace.preprocess.prepare import PreparedChat
 from headrace.preprocess.tokenizer import Tokenizer
-from headrace.server.calls import Call, answering, preparer_of
+from headrace.server.calls import Call, answering
 from headrace.server.dialects.names import renamed
 from headrace.server.dialects.response_object import begun_response
 from headrace.server.dialects.responses_request import NAMES, input_items, to_chat
 from headrace.server.dialects.responses_shape import ResponsesShape
 from headrace.server.exchange import Plan
 from headrace.server.generation import decode_request, generating, plan_chat
-from headrace.server.replica import Replica, ServedModel
+from headrace.server.replica import Replica
 from headrace.server.resume import Produce
+from headrace.server.served_model import ServedModel
 from headrace.server.shapes import Head
 from headrace.server.telemetry import telemetry_of
 from headrace.web.asgi import App
@@ -86,7 +87,7 @@ def count(replica: Replica) -> App:
         wire = decode_request(call, ResponsesFields)
         with renamed(NAMES):
             chat = to_chat(wire, *_items(call, wire, ""))
-            preparer = preparer_of(replica.find(chat.model))
+            preparer = await call.preparer(chat.model)
             ids = await replica.workers.run(len(call.body), preparer.chat_ids, chat)
         return InputTokens(input_tokens=len(ids))
 

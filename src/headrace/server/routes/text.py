@@ -84,15 +84,15 @@ def tokenize(replica: Replica) -> App:
         size = len(call.body)
         if "content" in given:
             wire = call.decode(TokenizeContent)
-            preparer = preparer_of(replica.find(wire.model))
+            preparer = await call.preparer(wire.model)
             return await replica.workers.run(size, text.content_tokens, preparer, wire)
         if "prompt" in given:
             prompt = call.decode(TokenizePrompt)
-            preparer = preparer_of(replica.find(prompt.model))
+            preparer = await call.preparer(prompt.model)
             return await replica.workers.run(size, text.prompt_tokens, preparer, prompt)
         chat = call.decode(TokenizeChat)
         refuse_unsupported(chat)
-        preparer = preparer_of(replica.find(chat.model))
+        preparer = await call.preparer(chat.model)
         return await replica.workers.run(size, text.chat_tokens, preparer, chat)
 
     return answering(replica, answer)
@@ -103,7 +103,7 @@ def detokenize(replica: Replica) -> App:
 
     async def answer(call: Call) -> Detokenized:
         wire = call.decode(DetokenizeRequest)
-        preparer = preparer_of(replica.find(wire.model))
+        preparer = await call.preparer(wire.model)
         said = await replica.workers.run(len(call.body), text.detokenize, preparer, wire)
         return Detokenized(prompt=said, content=said)
 
@@ -115,7 +115,7 @@ def apply_template(replica: Replica) -> App:
 
     async def answer(call: Call) -> Rendered:
         wire = _chat(call)
-        preparer = preparer_of(replica.find(wire.model))
+        preparer = await call.preparer(wire.model)
         return Rendered(prompt=await replica.workers.run(len(call.body), preparer.chat_text, wire))
 
     return answering(replica, answer)
@@ -126,7 +126,7 @@ def input_tokens(replica: Replica) -> App:
 
     async def answer(call: Call) -> InputTokens:
         wire = _chat(call)
-        preparer = preparer_of(replica.find(wire.model))
+        preparer = await call.preparer(wire.model)
         ids = await replica.workers.run(len(call.body), preparer.chat_ids, wire)
         return InputTokens(input_tokens=len(ids))
 
