@@ -27,6 +27,9 @@ COMMANDS = {
     "doctor": Command("headrace.cli.doctor:main", "Show what was detected and what was chosen."),
     "gateway": Command("headrace.cli.gateway:main", "One address in front of many replicas."),
     "fleet": Command("headrace.cli.fleet:main", "Show and change a gateway's replicas."),
+    "export": Command(
+        "headrace.cli.export:main", "Rule files for Prometheus and boards for Grafana."
+    ),
     "vectors": Command("headrace.cli.vectors:main", "Fill a store of texts for pipelines."),
     "bench": Command("headrace.cli.bench:main", "Load any OpenAI-compatible server and measure."),
     "simulate": Command(

@@ -76,3 +76,11 @@ def _split(text: str, units: dict[str, int] | dict[str, float], what: str) -> tu
     if match is None or unit not in units:
         raise ValueError(f"'{text}' is not {what}.")
     return float(match.group(1)), unit
+
+
+def format_duration(seconds: float) -> str:
+    """As people write it: 30d, 6h, 5m, 500ms."""
+    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("m", 60.0)):
+        if seconds >= size and seconds / size < 100 and (seconds / size).is_integer():
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1e3:g}ms"

@@ -5,12 +5,12 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from headrace.config.units import format_duration
 from headrace.core.clock import Clock
 from headrace.fleet.gateway.accounts.ledger import UsageRow
 from headrace.fleet.gateway.accounts.money import amount
 from headrace.fleet.gateway.pace import Pace
 from headrace.fleet.gateway.trip import Trip
-from headrace.fleet.slo.alerts import duration
 from headrace.fleet.slo.book import SloBook
 from headrace.fleet.slo.values import Ended, Verdict
 from headrace.observe import gateway_metrics as table
@@ -187,7 +187,7 @@ class RequestMeter:
                     (burn.long_seconds, burn.long),
                     (burn.short_seconds, burn.short),
                 ):
-                    put(table.SLO_BURN, (*own, duration(seconds)), rate or 0.0)
+                    put(table.SLO_BURN, (*own, format_duration(seconds)), rate or 0.0)
 
 
 class _Turnover:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headrace.config.fleet.slos import AlertsConfig, Measure, Severity
+from headrace.config.units import format_duration
 from headrace.fleet.slo.values import Burn, SloReport
 
 #: Alerts that are over and still shown.
@@ -131,25 +132,19 @@ class _Firing:
 def reason_of(report: SloReport) -> str:
     """One sentence with the figures."""
     worst = max((b for b in report.burns if b.fires), key=_rank, default=None)
-    within = "answered" if report.threshold is None else f"within {duration(report.threshold)}"
+    within = (
+        "answered" if report.threshold is None else f"within {format_duration(report.threshold)}"
+    )
     bound = f"{report.target:.4%}".rstrip("0%").rstrip(".")
     what = "pauses" if report.measure is Measure.ITL else "requests"
     text = f"{report.measure} of {report.model}: {bound} % of {what} should be {within}"
     if worst is not None and worst.long is not None:
         left = f"{max(0.0, report.budget_left):.0%} of the error budget is left"
         text += (
-            f"; over {duration(worst.long_seconds)} the budget for {duration(report.window)} burns "
+            f"; over {format_duration(worst.long_seconds)} the budget for {format_duration(report.window)} burns "
             f"{worst.long:.1f} times too fast (limit {worst.limit:g}), {left}"
         )
     return text + "."
-
-
-def duration(seconds: float) -> str:
-    """As people write it: 30d, 6h, 5m, 500ms."""
-    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("m", 60.0)):
-        if seconds >= size and seconds / size < 100 and (seconds / size).is_integer():
-            return f"{seconds / size:g}{unit}"
-    return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1e3:g}ms"
 
 
 def _rank(burn: Burn) -> tuple[bool, float]:
