@@ -11,6 +11,7 @@ from pathlib import Path
 from fleet_reference import fleet
 
 from headrace.bench.options import BenchOptions
+from headrace.bench.plan.options import PlanOptions
 from headrace.bench.simulate.options import SimulateOptions
 from headrace.cli.chat import ChatOptions
 from headrace.cli.flags import shown_default
@@ -119,6 +120,7 @@ def commands() -> str:
     for name, root in {
         "chat": ChatOptions,
         "bench": BenchOptions,
+        "plan": PlanOptions,
         "simulate": SimulateOptions,
     }.items():
         lines += [f"## headrace {name}", "", "| Option | Default | Meaning |", "|---|---|---|"]

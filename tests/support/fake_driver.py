@@ -1,12 +1,12 @@
-"""A place for replicas that exists in memory: time is a fake clock's, faults come when a test wants them."""
+"""A place for replicas that exists in memory: time is a clock's that a test may hold, faults come when a test wants them."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
-from tests.support.fake_clock import FakeClock
 
 from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.replicas import ReplicaSpec
+from headrace.core.clock import Clock
 from headrace.core.errors import DriverError
 from headrace.fleet.drivers.protocol import Instance, InstanceState
 from headrace.fleet.drivers.revision import revision_of
@@ -24,7 +24,7 @@ class FakeDriver:
 
     def __init__(
         self,
-        clock: FakeClock,
+        clock: Clock,
         *,
         pending: float = 0.0,
         stopping: float = 0.0,

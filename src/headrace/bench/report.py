@@ -109,6 +109,11 @@ def _example(summary: Summary, kind: str) -> str:
     return f" ({detail})" if detail else ""
 
 
+def machine_name() -> str:
+    """The CPU, and how much of it this process may use."""
+    return f"{_cpu_name()}, {len(os.sched_getaffinity(0))} CPUs"
+
+
 def _machine() -> dict[str, Any]:
     return {
         "cpu": _cpu_name(),

@@ -34,7 +34,7 @@ def measure(
     target = parse_url(options.url, options.api_key)
     slo = parse_slo(options.slo)
     trace = read_trace(Path(options.trace), options.num_requests) if options.trace else []
-    model = options.model or _first_model(target, options.url)
+    model = options.model or first_model(target, options.url)
     seed = options.seed if options.seed is not None else int(clock.wall())
     send_item = _sender(options, target, model, clock)
     summaries = []
@@ -96,9 +96,10 @@ def _sender(options: BenchOptions, target: Target, model: str, clock: Clock) -> 
     return send_item
 
 
-def _first_model(target: Target, url: str) -> str:
+def first_model(target: Target, url: str) -> str:
+    """The first model that a server lists. Raises ConfigError."""
     try:
-        return str(_ask(target, "/v1/models")["data"][0]["id"])
+        return str(ask(target, "/v1/models")["data"][0]["id"])
     except (OSError, http.client.HTTPException) as error:
         raise ConfigError(f"No server answers at {url}: {error}.") from None
     except (KeyError, IndexError, TypeError, msgspec.DecodeError):
@@ -108,13 +109,14 @@ def _first_model(target: Target, url: str) -> str:
 def _about(target: Target) -> dict[str, Any]:
     """What `/version` says, where a server has it."""
     try:
-        answer = _ask(target, "/version")
+        answer = ask(target, "/version")
     except (OSError, http.client.HTTPException, msgspec.DecodeError):
         return {}
     return answer if isinstance(answer, dict) else {}
 
 
-def _ask(target: Target, path: str) -> Any:
+def ask(target: Target, path: str) -> Any:
+    """The decoded body of a GET. Raises OSError, HTTPException or DecodeError."""
     connection = (
         http.client.HTTPSConnection(
             target.host,

@@ -16,6 +16,8 @@ _TIMEOUT = 30.0
 _PIECE = 64 * 1024
 #: What every admin API has: without these there is none.
 _PATHS = ("/replicas", "/reload", "/keys", "/usage", "/slos", "/alerts")
+#: What gateways have whose file has pools.
+_POOL_PATHS = ("/pools",)
 
 
 def add_gateway(parser: Parser) -> None:
@@ -66,6 +68,8 @@ class AdminClient:
             connection.close()
         if response.status == 404 and path.partition("?")[0] in _PATHS:
             raise ConfigError(f"{self._url} has no admin API: set gateway.admin_keys in its file.")
+        if response.status == 404 and path in _POOL_PATHS:
+            raise ConfigError(f"{self._url} has no admin API, or no pools in its file.")
         if response.status >= 400:
             raise HeadraceError(str(answer["error"]["message"]))
         return answer

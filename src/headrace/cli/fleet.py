@@ -11,6 +11,7 @@ from headrace.cli.admin_client import AdminClient, add_gateway, admin_client
 from headrace.cli.flags import Parser
 from headrace.cli.fleet_accounts import keys_main, usage_main
 from headrace.cli.fleet_alerts import alerts_main, slos_main
+from headrace.cli.fleet_pools import decisions_main, pools_main, scale_main
 from headrace.cli.tables import table
 from headrace.core.errors import ConfigError
 
@@ -20,6 +21,9 @@ PARTS = {
     "usage": usage_main,
     "alerts": alerts_main,
     "slos": slos_main,
+    "pools": pools_main,
+    "scale": scale_main,
+    "decisions": decisions_main,
 }
 ACTIONS = {
     "status": "Show every replica: its standing, what it has to do, how fast it is.",
@@ -76,7 +80,8 @@ def make_parser() -> Parser:
     """The parser of `headrace fleet`."""
     parser = Parser(
         "headrace fleet",
-        "Show and change a gateway's replicas, or its `keys`, `usage`, `slos` and `alerts` (each has a --help).",
+        "Show and change a gateway's replicas, or its `keys`, `usage`, `slos`, `alerts`, `pools`, `decisions`; `scale` a pool "
+        "(each has a --help).",
         "ACTION [REPLICA]",
     )
     parser.add_argument(

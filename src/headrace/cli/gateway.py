@@ -5,6 +5,7 @@ from pathlib import Path
 
 from headrace.cli.flags import Parser
 from headrace.config.fleet.read import read_fleet
+from headrace.config.fleet.root import FleetConfig
 
 
 def main(argv: Sequence[str]) -> int:
@@ -20,9 +21,22 @@ def main(argv: Sequence[str]) -> int:
     # Imported now, so that help and a file that cannot be read do not wait for it.
     from headrace.fleet.gateway.run import check_parts, run_gateway
 
+    check_parts(config)
+    companion = None
+    if config.pools:
+        from headrace.fleet.autoscaler.companion import autoscaler_of
+        from headrace.fleet.drivers.build import check_pools
+
+        check_pools(config.pools)
+        companion = autoscaler_of(file)
     if arguments.get("check"):
-        check_parts(config)
-        num = len(config.replicas)
-        print(f"{file} is good: {num} replica{'' if num == 1 else 's'}.")
+        print(f"{file} is good: {_counted(config)}.")
         return 0
-    return run_gateway(file, config)
+    return run_gateway(file, config, companion=companion)
+
+
+def _counted(config: FleetConfig) -> str:
+    counts = {"replica": len(config.replicas), "pool": len(config.pools)}
+    if not config.pools:
+        del counts["pool"]
+    return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts.items())

@@ -26,12 +26,15 @@ COMMANDS = {
     "models": Command("headrace.cli.models:main", "List, fetch and remove models."),
     "doctor": Command("headrace.cli.doctor:main", "Show what was detected and what was chosen."),
     "gateway": Command("headrace.cli.gateway:main", "One address in front of many replicas."),
+    "up": Command("headrace.cli.up:main", "A gateway, and replicas as they are needed."),
+    "down": Command("headrace.cli.up:down_main", "Stop what `headrace up` has started."),
     "fleet": Command("headrace.cli.fleet:main", "Show and change a gateway's replicas."),
     "export": Command(
         "headrace.cli.export:main", "Rule files for Prometheus and boards for Grafana."
     ),
     "vectors": Command("headrace.cli.vectors:main", "Fill a store of texts for pipelines."),
     "bench": Command("headrace.cli.bench:main", "Load any OpenAI-compatible server and measure."),
+    "plan": Command("headrace.cli.plan:main", "Say what a model needs: memory, replicas, money."),
     "simulate": Command(
         "headrace.cli.simulate:main", "Play a load against a fleet on a fake clock."
     ),

@@ -4,18 +4,25 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from headrace.bench.report import machine_name
 from headrace.bench.simulate.options import SimulateOptions
 from headrace.cli.flags import Parser, add_config, config_values
+from headrace.config import env
 from headrace.config.load import load
+from headrace.core.clock import SystemClock
 from headrace.core.errors import ConfigError
 
 
 def main(argv: Sequence[str]) -> int:
-    """Simulate and report. 1 if no request was answered."""
+    """Simulate and report, or calibrate. 1 if no request was answered."""
     parser = make_parser(argv)
     flags = config_values(SimulateOptions, parser.parse(argv))
     options = load(SimulateOptions, environment={}, flags=flags).config
-    return _simulate(options)
+    return (
+        _simulate(options) if options.calibrate is None else _calibrate(options.calibrate, options)
+    )
 
 
 def make_parser(argv: Sequence[str]) -> Parser:
@@ -23,6 +30,31 @@ def make_parser(argv: Sequence[str]) -> Parser:
     parser = Parser("headrace simulate", "Play a load against a fleet on a fake clock.")
     add_config(parser, SimulateOptions, argv)
     return parser
+
+
+def _calibrate(url: str, options: SimulateOptions) -> int:
+    from headrace.bench.simulate.calibrate import calibrate
+    from headrace.bench.simulate.profile import write_profile
+
+    profile = calibrate(
+        url,
+        env.get("OPENAI_API_KEY"),
+        SystemClock(),
+        seed=options.seed,
+        budget=options.step_tokens,
+        boot_seconds=options.place.boot_time,
+        show=lambda text: print(f"  {text}", flush=True),
+    )
+    profile = replace(profile, machine=machine_name())
+    write_profile(profile, options.out)
+    step = profile.step
+    print(
+        f"{options.out}: {profile.model}; a step takes {1000 * step.fixed:.2f} ms, "
+        f"{1000 * step.prefill_token:.3f} ms a prompt token, {1000 * step.decode_row:.2f} ms a decoding sequence, "
+        f"{1e6 * step.attended_token:.3f} us an attended token, {1000 * profile.request_seconds:.1f} ms a request; "
+        f"residual {100 * (profile.residual or 0.0):.1f} %"
+    )
+    return 0
 
 
 def _simulate(options: SimulateOptions) -> int:

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from headrace.config.batches import BatchConfig
 from headrace.config.secret import Secret
 from headrace.config.security import SecurityConfig
+from headrace.config.tracing import TracingConfig
 from headrace.core.errors import ConfigError
 from headrace.core.stats import ReplicaRole
 
@@ -188,6 +189,7 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     """text or json."""
     security: SecurityConfig = SecurityConfig()
     batches: BatchConfig = BatchConfig()
+    tracing: TracingConfig = TracingConfig()
 
     def __post_init__(self) -> None:
         """Raises ConfigError for settings that contradict each other."""

@@ -30,6 +30,10 @@ class Registry:
         self._leaving: list[Replica] = []
         self._by_operator: dict[str, ReplicaSpec] = {}
         self._listed: tuple[ReplicaSpec, ...] = ()
+        self.startable: frozenset[str] = frozenset()
+        """Names of models for which replicas can be started: requests for them wait, and are not refused."""
+        self.is_asleep = False
+        """Some of them have no replica on purpose: the next request has one started."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when a replica came, went or may serve again."""
 
@@ -152,8 +156,8 @@ class Registry:
         return ready
 
     def models(self) -> dict[str, list[Replica]]:
-        """Every name that any replica serves, and who serves it, ready or not."""
-        found: dict[str, list[Replica]] = {}
+        """Every name that any replica serves, and who serves it, ready or not; nobody, while none has been started."""
+        found: dict[str, list[Replica]] = {name: [] for name in self.startable}
         for replica in self._replicas.values():
             for model in replica.models:
                 found.setdefault(model, []).append(replica)

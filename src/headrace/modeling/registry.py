@@ -82,9 +82,20 @@ def _describe_gguf(checkpoint: Checkpoint) -> tuple[ModelSpec, TensorNames | Enc
     return family.from_gguf(header), family.gguf_names
 
 
+def describe_config(config: Mapping[str, Any], origin: str) -> ModelSpec:
+    """The facts that a config.json states, without the tensors. Raises as `describe`."""
+    spec, _ = _read_config(config, origin)
+    _check(spec, origin)
+    return spec.with_max_context(spec.max_context)
+
+
 def _describe_directory(checkpoint: Checkpoint) -> tuple[ModelSpec, TensorNames | EncoderNames]:
-    origin = f"{checkpoint.path.name}/config.json"
-    config = checkpoint.config
+    return _read_config(checkpoint.config, f"{checkpoint.path.name}/config.json")
+
+
+def _read_config(
+    config: Mapping[str, Any], origin: str
+) -> tuple[ModelSpec, TensorNames | EncoderNames]:
     facts = Facts(config, origin)
     architectures = facts.texts("architectures")
     if not architectures:

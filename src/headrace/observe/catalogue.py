@@ -6,7 +6,13 @@ number; they are served on `/metrics/vllm`. `genai` is the name in OpenTelemetry
 
 from collections.abc import Iterable
 
-from headrace.observe import cache_metrics, gateway_metrics, model_metrics, system_metrics
+from headrace.observe import (
+    autoscaler_metrics,
+    cache_metrics,
+    gateway_metrics,
+    model_metrics,
+    system_metrics,
+)
 from headrace.observe.metric import (
     DURATION,
     INTERVAL,
@@ -313,6 +319,11 @@ USAGE_DROPPED = Metric(
     "Rows of the ledger that were dropped because its buffer was full.", server_wide=True,
 )  # fmt: skip
 
+TRACE_SPANS = Metric(
+    "headrace_trace_spans_total", Kind.COUNTER, "spans",
+    "Spans by what became of them: exported, failed (the receiver did not take them), dropped (the queue was full).",
+    ("outcome",), server_wide=True,
+)  # fmt: skip
 BUILD = Metric(
     "headrace_build_info", Kind.GAUGE, "info", "1; the label is the version.",
     ("version",), server_wide=True,
@@ -324,10 +335,14 @@ PROCESS_START = Metric(
 
 
 def catalogue() -> tuple[Metric, ...]:
-    """All metrics, in the order of this file; then those of models, of gateways, and of their caches."""
+    """All metrics, in the order of this file; then those of models, of gateways, of their caches and autoscalers."""
     tables = (
         globals(),
-        *map(vars, (model_metrics, gateway_metrics, cache_metrics, system_metrics)),
+        vars(model_metrics),
+        vars(gateway_metrics),
+        vars(cache_metrics),
+        vars(autoscaler_metrics),
+        vars(system_metrics),
     )
     return tuple(v for table in tables for v in table.values() if isinstance(v, Metric))
 

@@ -204,7 +204,7 @@ class SequenceRecorder:
 
     __slots__ = (
         "_clock", "_is_finished", "_requests", "arrival", "first_token", "last_token",
-        "num_prompt_tokens", "num_tokens", "times",
+        "num_prompt_tokens", "num_tokens", "reason", "times",
     )  # fmt: skip
 
     def __init__(
@@ -218,6 +218,8 @@ class SequenceRecorder:
         self.num_tokens = 0
         self.first_token = 0.0
         self.last_token = 0.0
+        self.reason = ""
+        """Why it ended, once it has."""
         self.times: RequestTimes | None = None
 
     def observe(self, event: TokenEvent) -> None:
@@ -243,6 +245,7 @@ class SequenceRecorder:
         """Count its end, once."""
         if not self._is_finished:
             self._is_finished = True
+            self.reason = str(reason)
             self._requests.finished(self, str(reason), self._clock.monotonic())
 
 

@@ -30,6 +30,7 @@ from headrace.web.endpoint import Access, Endpoint
 from headrace.web.error_shapes import error_writer_of
 from headrace.web.guard import Cors, Guard
 from headrace.web.middleware import BodyLimit, ConnectionLimit, Observed, Problems
+from headrace.web.tracing import Traced
 
 #: What a form may have beside its file.
 FORM_BYTES = 64 * 1024
@@ -119,7 +120,10 @@ class _Routed:
 
     def observed(self, app: App) -> App:
         """The same, named, timed, logged and counted."""
-        return Observed(app, self._replica.clock, self._replica.metrics, self._route_of)
+        replica = self._replica
+        if replica.tracer is not None:
+            app = Traced(app, replica.tracer, replica.clock)
+        return Observed(app, replica.clock, replica.metrics, self._route_of)
 
     def _route_of(self, scope: Scope) -> str:
         # The pattern, not the path: labels must not grow with what clients type.

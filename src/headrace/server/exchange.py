@@ -21,12 +21,14 @@ from headrace.core.events import FinishReason, TokenEvent
 from headrace.core.request import Request
 from headrace.engine.stream import EventStream
 from headrace.observe.recorder import SequenceRecorder
+from headrace.observe.tracing.tracer import Trace
 from headrace.server.admission import Ticket
 from headrace.server.replica import Replica
 from headrace.server.resume import Produce
 from headrace.server.seats import Seats, Sitting
 from headrace.server.served_model import ServedModel
 from headrace.server.shapes import Shape, problem_chunk, usage_of
+from headrace.server.spans import Generation, tell_generation
 from headrace.server.telemetry import Report
 from headrace.web.asgi import Receive, Scope, Send, send_body
 from headrace.web.problems import error_named
@@ -37,6 +39,7 @@ from headrace.web.streaming import (
     token_comment,
     watch_disconnect,
 )
+from headrace.web.tracing import trace_of
 
 log = logging.getLogger("headrace.server")
 
@@ -121,11 +124,27 @@ class Exchange:
                 sequence.stand_up()
             if self._is_gone:
                 scope["headrace.status"] = 499
+            if (trace := trace_of(scope)) is not None:
+                self._tell(trace, scope["path"])
 
     def abort(self) -> None:
         """End what still runs, as cancelled; the answer says so."""
         for request in self._plan.requests:
             self._model.client.cancel(request.request_id)
+
+    def _tell(self, trace: Trace, path: str) -> None:
+        recorders = [sequence.recorder for sequence in self._sequences.values()]
+        info = self._model.info
+        generation = Generation(
+            path=path,
+            model=info.names[0] if info is not None else "",
+            requests=self._plan.requests,
+            is_stream=self._plan.is_stream,
+            usage=self._usage(),
+            error="" if self._error is None else type(self._error).__name__,
+            ended=self._replica.clock.monotonic(),
+        )
+        tell_generation(trace, generation, recorders)
 
     def _open_sequences(self, model: ServedModel) -> dict[tuple[str, int], _Sequence]:
         sequences: dict[tuple[str, int], _Sequence] = {}

@@ -26,6 +26,7 @@ from headrace.server.shapes import Head, Shape, fingerprint
 from headrace.web.asgi import App, Receive, Scope, Send, header, send_body
 from headrace.web.bodies import read_body
 from headrace.web.guard import owner_of
+from headrace.web.tracing import trace_of
 
 T = TypeVar("T", bound=GenerationFields)
 
@@ -94,6 +95,9 @@ async def _admit(
         body = await read_body(receive, reservation)
         if body is None:
             return None
+        trace = trace_of(scope)
+        if trace is not None:
+            trace.marks["read"] = replica.clock.monotonic()
         ticket = replica.admission.enter(len(body), is_background=is_background(scope))
         try:
             log_body(replica, body)
@@ -101,6 +105,8 @@ async def _admit(
         except BaseException:
             ticket.close()
             raise
+        if trace is not None:
+            trace.marks["prepared"] = replica.clock.monotonic()
         ticket.resize(sum(request.num_prompt_tokens for request in plan.requests))
         return model, plan, ticket
 

@@ -18,6 +18,7 @@ from headrace.observe import catalogue, model_metrics
 from headrace.observe.load_report import load_report
 from headrace.observe.metrics import Metrics
 from headrace.observe.system import SystemMeter, Watched
+from headrace.observe.tracing.otlp import open_tracer
 from headrace.preprocess.prepare import Preparer
 from headrace.preprocess.workers import Workers
 from headrace.server.admission import Admission
@@ -47,6 +48,7 @@ class Replica:
         self.clock = clock
         self.metrics = metrics
         self.system = SystemMeter(metrics)
+        self.tracer = open_tracer(config.tracing, "headrace-server", clock)
         self.keys = KeyRing(config.security, clock)
         self.workers = Workers(config.tokenizer_threads)
         self.models: dict[str, ServedModel] = {}
@@ -241,6 +243,8 @@ class Replica:
 
     async def close(self) -> None:
         """Stop the engines."""
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.exporter.close)
         if self.batches is not None:
             await self.batches.close()
         if self.shelf is not None:

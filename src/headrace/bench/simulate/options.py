@@ -66,7 +66,7 @@ class PlaceOptions(Struct, frozen=True, kw_only=True):
     """Where replicas run, and what goes wrong there."""
 
     profile: str = "smollm2-135m"
-    """What a replica costs in time: a built-in profile, or a file."""
+    """What a replica costs in time: a built-in profile, or a file that --calibrate wrote."""
     boot_time: Duration | None = None
     """From the order of a replica to its first request; default the profile's."""
     boot_failures: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
@@ -109,6 +109,12 @@ class SimulateOptions(Struct, frozen=True, kw_only=True):
     """What a good request keeps: ttft, tpot and e2e with a duration each."""
     seed: Annotated[int, Meta(ge=0)] = 0
     """Seed of all chance: the same one gives the same run."""
+    calibrate: str | None = None
+    """Measure the server at this URL instead of simulating, and write its profile; its bearer token is OPENAI_API_KEY."""
+    out: str = "profile.json"
+    """File for the profile that --calibrate makes."""
+    step_tokens: Annotated[int, Meta(ge=16)] = 512
+    """The measured server's --max-num-batched-tokens, which it does not tell."""
     json: str | None = None
     """File for the report as JSON; - is standard output, with the table on standard error."""
     svg: str | None = None

@@ -104,6 +104,8 @@ class ReplicaSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     `access key id:secret access key[:session token]`."""
     peer_token: Secret | None = None
     """headrace's --trusted-peer-token: for token ids, exact continuation and separate caches."""
+    control_token: Secret | None = None
+    """headrace's --control-token: for waking and parking replicas of pools."""
     kv_events: str | None = None
     """ZeroMQ endpoint of its KV events, such as tcp://10.0.0.7:5557; for exact prefix routing."""
     kv_events_replay: str | None = None
@@ -129,7 +131,11 @@ class ReplicaSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             raise ConfigError(
                 f"The replica's id '{self.name[:200]}' must be ASCII without blanks and slashes, of 200 characters at most."
             )
-        for name, key in (("api_key", self.api_key), ("peer_token", self.peer_token)):
+        for name, key in (
+            ("api_key", self.api_key),
+            ("peer_token", self.peer_token),
+            ("control_token", self.control_token),
+        ):
             if key is not None and not _HEADER.fullmatch(key):
                 raise ConfigError(f"The {name} of {self.url} cannot stand in a header.")
 

@@ -18,7 +18,7 @@ _OF_GATEWAY: Final = (
     "log_format",
 )
 #: Whole tables.
-_TABLES: Final = ("security", "cache")
+_TABLES: Final = ("security", "cache", "tracing")
 #: Of `accounts`: where it is kept.
 _OF_ACCOUNTS: Final = ("directory", "redis")
 

@@ -20,6 +20,7 @@ from headrace.config.fleet.scaling import AutoscalerConfig
 from headrace.config.fleet.slos import AlertsConfig, Objective, check_objectives
 from headrace.config.fleet.tools import ToolsConfig
 from headrace.config.security import SecurityConfig
+from headrace.config.tracing import TracingConfig
 from headrace.core.errors import ConfigError
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -60,6 +61,7 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     slos: tuple[Objective, ...] = ()
     """Objectives of service: see docs/guides/slos.md."""
     alerts: AlertsConfig = AlertsConfig()
+    tracing: TracingConfig = TracingConfig()
 
     def __post_init__(self) -> None:
         """Raises ConfigError for keys in the wrong table, two replicas of one name, and unknown priorities."""

@@ -1,5 +1,6 @@
 """How long replicas take from being asked for to serving, by the way in which they start. Pure."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -47,6 +48,18 @@ class ColdStarts:
     def expected(self, pool: str) -> float:
         """Seconds to reckon with for one more replica: the slowest way, for warm ones may be used up. 0: none was seen."""
         return max((s for (name, _), s in self._means.items() if name == pool), default=0.0)
+
+    def means(self) -> dict[str, dict[StartKind, float]]:
+        """All of them, to be kept."""
+        found: dict[str, dict[StartKind, float]] = {}
+        for (pool, kind), seconds in self._means.items():
+            found.setdefault(pool, {})[kind] = seconds
+        return found
+
+    def recall(self, pool: str, means: Mapping[StartKind, float]) -> None:
+        """What was kept of a pool."""
+        for kind, seconds in means.items():
+            self._means[pool, kind] = max(0.0, seconds)
 
     def keep(self, pools: set[str]) -> None:
         """Forget others."""

@@ -62,6 +62,7 @@ class Sums:
         first token; to those for decode alone only answers, and the time between tokens.
         """
         self.window = window
+        self.prompt_weight = prompt_weight
         self.role = role
         self.traffic = Traffic(
             now,

@@ -24,13 +24,15 @@ class Holding(Struct, frozen=True, kw_only=True):
     num_ready: int = 0
     num_pending: int = 0
     num_warm: int = 0
+    surplus: int = 0
+    """Of the ready and pending ones, those that are only there while others are replaced."""
     override: int | None = None
     """What an operator has set."""
 
     @property
     def current(self) -> int:
-        """Ready or pending."""
-        return self.num_ready + self.num_pending
+        """Ready or pending, without surplus."""
+        return max(0, self.num_ready + self.num_pending - self.surplus)
 
     @property
     def least(self) -> int:

@@ -29,6 +29,7 @@ class Phase(StrEnum):
 
 #: Those that count as there, or as coming.
 ACTIVE = (Phase.STARTING, Phase.READY, Phase.UNREADY)
+_WARM = (ReplicaState.PARKED, ReplicaState.EMPTY)
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -97,15 +98,15 @@ def _phase(instance: Instance, facts: Facts, before: Phase | None, is_waking: bo
         InstanceState.FAILED: Phase.FAILED,
         InstanceState.STOPPING: Phase.STOPPING,
         InstanceState.PENDING: Phase.STARTING,
-        InstanceState.PRESTARTED: Phase.STARTING if is_waking else Phase.WARM,
     }
     if instance.state in simple:
         return simple[instance.state]
-    if facts.is_draining:
+    if facts.is_draining and not is_waking:
         return Phase.DRAINING
     if facts.is_ready:
         return Phase.READY
-    if facts.state in (ReplicaState.PARKED, ReplicaState.EMPTY) and not is_waking:
+    is_warm = instance.state is InstanceState.PRESTARTED or facts.state in _WARM
+    if is_warm and not is_waking:
         return Phase.WARM
     has_served = before in (Phase.READY, Phase.UNREADY) and not is_waking
     return Phase.UNREADY if has_served else Phase.STARTING

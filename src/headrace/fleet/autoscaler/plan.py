@@ -78,7 +78,10 @@ def _group(
 ) -> tuple[dict[str, Decision], ScalingState]:
     holdings = view.holdings
     bounds = Bounds(
-        holdings[0].pool.name, sum(h.least for h in holdings), sum(h.most for h in holdings)
+        holdings[0].pool.name,
+        sum(h.least for h in holdings),
+        sum(h.most for h in holdings),
+        sum(h.surplus for h in holdings),
     )
     settings = config.of(holdings[0].pool.name)
     whole, state = decide(

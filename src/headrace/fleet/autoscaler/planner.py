@@ -40,6 +40,14 @@ class Outcome(NamedTuple):
     """In the order in which they are to be done; none in advisory mode."""
 
 
+class Fault(NamedTuple):
+    """A replica that failed."""
+
+    pool: str
+    instance: str
+    text: str
+
+
 class Planner:
     """See the module. One for each fleet."""
 
@@ -49,6 +57,8 @@ class Planner:
         self.groups: dict[GroupKey, tuple[PoolConfig, ...]] = {}
         self.overrides: dict[str, int] = {}
         """By pool: what an operator has set."""
+        self.num_failures: dict[str, int] = {}
+        """By pool, since the beginning."""
         self.cold_starts = ColdStarts()
         self.revisions = Revisions()
         self.members: dict[str, Member] = {}
@@ -64,7 +74,9 @@ class Planner:
         """Failed ones that were counted."""
         self._fresh: dict[str, float] = {}
         """Started ones that no list has had yet, and until when they are believed in."""
+        self._wanted_last: dict[str, int] = {}
         self._news: list[ColdStart] = []
+        self._faults: list[Fault] = []
         self.apply(pools, config)
 
     def apply(self, pools: Sequence[PoolConfig], config: AutoscalerConfig) -> None:
@@ -79,6 +91,7 @@ class Planner:
             for n, c in self.overrides.items()
             if n in self.pools
         }
+        self._wanted_last = {n: c for n, c in self._wanted_last.items() if n in self.pools}
         kept = {key: state for key, state in self._state.groups.items() if key in self.groups}
         self._state = FleetState(groups=kept)
 
@@ -153,6 +166,11 @@ class Planner:
         news, self._news = self._news, []
         return news
 
+    def take_faults(self) -> list[Fault]:
+        """Those that were seen since the last call."""
+        faults, self._faults = self._faults, []
+        return faults
+
     # -- what is to be done -----------------------------------------------------------------------
 
     def step(self, signals: Mapping[GroupKey, Signals], *, now: float, wall: float) -> Outcome:
@@ -165,6 +183,7 @@ class Planner:
         for decision in plan.decisions:
             pool = self.pools[decision.pool]
             own = self._of_pool(pool.name)
+            self._wanted_last[pool.name] = decision.desired
             counts = self.revisions.targets(pool, own, decision.desired, self.config.rollout)
             actions += reconcile(
                 self._wanted(pool, counts, plan.warm[pool.name]), own, self.config, now
@@ -186,14 +205,17 @@ class Planner:
 
     def note_failed(self, pool: str, reason: str, now: float, *, warm: bool = False) -> None:
         """A start was refused, or what was started has failed."""
+        self.num_failures[pool] = self.num_failures.get(pool, 0) + 1
         backoffs = self._warm_backoffs if warm else self._backoffs
         backoffs[pool] = backoffs.get(pool, Backoff()).failed(
             now, reason, self.config.min_backoff, self.config.max_backoff
         )
 
-    def note_not_woken(self, instance_id: str) -> None:
-        """It was asked to serve, and does not: as if it had never been asked."""
+    def note_not_woken(self, instance_id: str, reason: str, now: float) -> None:
+        """It was asked to serve, and does not: for a while none is asked, so that others are started."""
         self._waking.pop(instance_id, None)
+        if (member := self.members.get(instance_id)) is not None:
+            self.note_failed(member.instance.pool, reason, now, warm=True)
 
     # -- within -----------------------------------------------------------------------------------
 
@@ -210,8 +232,16 @@ class Planner:
             num_ready=sum(m.phase is Phase.READY for m in members),
             num_pending=sum(m.phase in (Phase.STARTING, Phase.UNREADY) for m in members),
             num_warm=sum(m.phase in (Phase.WARM, Phase.WARMING) for m in members),
+            surplus=self._surplus(pool.name, members),
             override=self.overrides.get(pool.name),
         )
+
+    def _surplus(self, pool: str, members: Sequence[Member]) -> int:
+        """A rollout's, beyond what was wanted at the last look: else the surge would be kept as if it were needed."""
+        wanted = self._wanted_last.get(pool)
+        if wanted is None or pool not in self.revisions.rollouts:
+            return 0
+        return max(0, sum(member.is_active for member in members) - wanted)
 
     def _wanted(self, pool: PoolConfig, counts: Mapping[str, int], num_warm: int) -> Wanted:
         return Wanted(
@@ -269,6 +299,7 @@ class Planner:
         waked = self._waking.pop(member.id, None)
         if waked is not None:
             begun, kind = waked
+            self._warm_backoffs.pop(pool, None)
         elif was_seen_starting and member.instance.started > 0:
             begun, kind = now - max(0.0, wall - member.instance.started), StartKind.EXEC
         else:
@@ -281,3 +312,8 @@ class Planner:
         is_warm = member.id in self._warming
         self.note_failed(member.instance.pool, reason, now, warm=is_warm)
         self.revisions.note_failed(member.instance)
+        backoff = (self._warm_backoffs if is_warm else self._backoffs)[member.instance.pool]
+        words = f"{member.id} failed: {reason}"
+        if backoff.is_crash_loop:
+            words += f" (crash loop: {backoff.num_failures} in a row, the next in {backoff.until - now:.0f} s)"
+        self._faults.append(Fault(member.instance.pool, member.id, words))

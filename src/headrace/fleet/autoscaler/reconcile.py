@@ -57,7 +57,7 @@ def reconcile(
         if missing < 0:
             actions += _removed(own, -missing)
         elif missing > 0:
-            ready_made = _brought_back(wanted, own, missing)
+            ready_made = _brought_back(wanted, own, missing, now)
             woken |= {action.instance_id for action in ready_made if isinstance(action, Wake)}
             actions += ready_made
             if (pool := wanted.configs.get(revision)) is not None:
@@ -114,13 +114,17 @@ def _removed(own: Sequence[Member], count: int) -> Iterator[Action]:
             yield Drain(instance_id=member.id, reason="fewer are needed")
 
 
-def _brought_back(wanted: Wanted, own: Sequence[Member], count: int) -> list[Undrain | Wake]:
-    """What is there already: replicas that still drain, then warm ones."""
+def _brought_back(
+    wanted: Wanted, own: Sequence[Member], count: int, now: float
+) -> list[Undrain | Wake]:
+    """What is there already: replicas that still drain, then warm ones; but none while those before did not wake."""
     draining = [m for m in own if m.phase is Phase.DRAINING and m.id in wanted.draining]
     draining.sort(key=lambda member: (-member.facts.num_requests, member.id))
     warm = sorted(
         (m for m in own if m.phase is Phase.WARM), key=lambda m: (m.instance.started, m.id)
     )
+    if now < wanted.warm_backoff.until:
+        warm = []
     found: list[Undrain | Wake] = [Undrain(instance_id=member.id) for member in draining]
     return (found + [Wake(instance_id=member.id) for member in warm])[:count]
 

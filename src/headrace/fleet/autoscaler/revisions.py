@@ -34,6 +34,21 @@ class Revisions:
             while len(kept) > MAX_KEPT:
                 del kept[next(iter(kept))]
 
+    def recall(
+        self, known: Mapping[str, Mapping[str, PoolConfig]], rollouts: Mapping[str, Rollout]
+    ) -> None:
+        """What an earlier controller kept, behind what is configured now."""
+        for pool, now in self.known.items():
+            earlier = dict(known.get(pool, {}))
+            for revision, config in now.items():
+                earlier.pop(revision, None)
+                earlier[revision] = config
+            while len(earlier) > MAX_KEPT:
+                del earlier[next(iter(earlier))]
+            self.known[pool] = earlier
+            if pool in rollouts:
+                self.rollouts[pool] = rollouts[pool]
+
     def current(self, pool: str) -> str:
         """The revision that new replicas of a pool have: the configured one, or the old one after it was given up."""
         rollout = self.rollouts.get(pool)

@@ -102,12 +102,14 @@ def is_over(rollout: Rollout, members: Sequence[Member]) -> bool:
 def targets(
     rollout: Rollout, members: Sequence[Member], desired: int, config: RolloutConfig
 ) -> dict[str, int]:
-    """How many active replicas of each revision there should be now; together at most `desired` + surge, and never fewer
-    ready ones than before while they are enough.
+    """How many active replicas of each revision there should be now; with those that drain, at most `desired` + surge.
+    Those that are ready do not get fewer while they are not more than enough.
     """
     coming, going = (rollout.old, rollout.new) if rollout.is_back else (rollout.new, rollout.old)
-    leaving = tally(members, going)
+    arrived, leaving = tally(members, coming), tally(members, going)
     # Of those that are given up, what never served is of no use; of those that are replaced, none is started any more.
     useful = leaving.num_ready if rollout.is_back else leaving.num_active
-    left = min(max(0, desired - tally(members, coming).num_ready), useful)
-    return {coming: min(desired, desired + config.surge - left), going: left}
+    left = min(max(0, desired - arrived.num_ready), useful)
+    num_draining = sum(m.phase is Phase.DRAINING for m in members)
+    room = desired + config.surge - max(left, leaving.num_active) - num_draining
+    return {coming: min(desired, max(arrived.num_active, room)), going: left}

@@ -37,6 +37,8 @@ class Bounds(NamedTuple):
     """Name for the decision."""
     least: int
     most: int
+    surplus: int = 0
+    """Of the replicas that there are, those that are only there while others are replaced."""
 
 
 class ScalingState(Struct, frozen=True, kw_only=True):
@@ -77,7 +79,7 @@ def decide(
     """One look. `cold_start`: seconds from a start to readiness as measured, for the forecast."""
     scene = Scene(signals=signals, config=config, wall=wall)
     state = _noted(state, scene)
-    current = signals.num_ready + signals.num_pending
+    current = max(0, signals.num_ready + signals.num_pending - bounds.surplus)
     wish = _wanted(scene, current)
     wish = _floored(wish, scene, state, bounds, cold_start)
     wish = wish.held(max(wish.size, bounds.least), "min_replicas")
@@ -126,7 +128,7 @@ def _wanted(scene: Scene, current: int) -> _Wish:
     signals, config = scene.signals, scene.config
     need = POLICIES[config.policy](scene)
     if need is None:
-        return _Wish(current, _unknown(signals), "missing_data")
+        return _Wish(current, _unknown(signals), "missing_data" if current else "")
     low, high = replicas_up(need, config.tolerance), replicas_down(need, config.down_margin)
     wish = _Wish(min(max(current, low), max(low, high)), need.reason)
     if signals.num_reporting < signals.num_ready and wish.size < current:
@@ -147,6 +149,9 @@ def _floored(
 ) -> _Wish:
     """Schedule and forecast; and no sleep before its time."""
     signals, config = scene.signals, scene.config
+    there_is_any = signals.num_ready + signals.num_pending > 0
+    if not bounds.least and there_is_any and is_asleep_worthy(signals, config):
+        wish = _Wish(0, f"no request for {signals.idle_seconds or 0.0:.0f} s")
     count, rule = schedule.floor(config, scene.wall)
     if rule is not None and count > wish.size:
         wish = _Wish(count, f"the schedule wants {count} from {rule.start} to {rule.end}")
@@ -161,11 +166,8 @@ def _floored(
         return wish
     if signals.queue_size:
         return _Wish(1, f"{signals.queue_size} requests wait, and no replica is ready")
-    current = signals.num_ready + signals.num_pending
-    if not current:
+    if not there_is_any or is_asleep_worthy(signals, config):
         return wish
-    if is_asleep_worthy(signals, config):
-        return wish._replace(reason=f"no request for {signals.idle_seconds or 0.0:.0f} s")
     return wish.held(1, "cooldown")
 
 

@@ -24,6 +24,7 @@ from headrace.web.error_shapes import error_writer_of
 from headrace.web.guard import Cors
 from headrace.web.keys import KeyRing
 from headrace.web.middleware import BodyLimit, ConnectionLimit, Observed, Problems
+from headrace.web.tracing import Traced
 
 #: Routes with keys of their own.
 ADMIN = "/admin/"
@@ -66,6 +67,8 @@ def build_app(
     app = Problems(app, error_writer_of)
     if config.security.cors_origins:
         app = Cors(app, config.security.cors_origins)
+    if parts.tracer is not None:
+        app = Traced(app, parts.tracer, clock)
     return Observed(app, clock, parts.metrics, route_of)
 
 
@@ -110,9 +113,10 @@ def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
 
     async def readyz(_scope: Scope, _receive: Receive, send: Send) -> None:
         now = clock.monotonic()
-        if not parts.service.is_draining and any(
+        serves = parts.registry.is_asleep or any(
             replica.standing(now) is Standing.READY for replica in parts.registry
-        ):
+        )
+        if serves and not parts.service.is_draining:
             await send_json(send, Health(status="ok"))
         else:
             draining = parts.service.is_draining
@@ -122,6 +126,8 @@ def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
     async def exposed(_scope: Scope, _receive: Receive, send: Send) -> None:
         parts.admission.write_gauges()
         system.write([Watched("gateway", os.getpid())])
+        if parts.tracer is not None:
+            parts.tracer.exporter.write_counts(parts.metrics)
         parts.meter.write_gauges()
         parts.requests.write_gauges()
         parts.books.write_gauges()

@@ -32,12 +32,15 @@ from headrace.fleet.replica import Replica
 from headrace.fleet.slo.watch import SloWatch
 from headrace.fleet.upstream.pool import Pool, address_of
 from headrace.observe.metrics import Metrics
+from headrace.observe.tracing.otlp import open_tracer
+from headrace.observe.tracing.tracer import Tracer
 
 
 class Parts(NamedTuple):
     """A gateway, put together."""
 
     metrics: Metrics
+    tracer: Tracer | None
     requests: RequestMeter
     slos: SloWatch
     registry: Registry
@@ -57,6 +60,7 @@ class Parts(NamedTuple):
 def build(config: FleetConfig, clock: Clock, on_ended: Listener = nobody) -> Parts:
     """Call it on the event loop that it will run on. Raises ConfigError."""
     metrics = Metrics()
+    tracer = open_tracer(config.tracing, "headrace-gateway", clock)
 
     def make(spec: ReplicaSpec) -> Replica:
         return make_replica(router.config, spec)
@@ -106,7 +110,7 @@ def build(config: FleetConfig, clock: Clock, on_ended: Listener = nobody) -> Par
     registry.on_change = on_change
     stored = StoredResponses(keepers, homes, books.accounts, config.gateway.max_response_bytes)
     return Parts(
-        metrics, requests, slos, registry, prober, router, meter, admission, shadows, service, books, toolbox,
+        metrics, tracer, requests, slos, registry, prober, router, meter, admission, shadows, service, books, toolbox,
         knowledge, stored, pulse,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from headrace.api.depth import check_depth
 from headrace.core.errors import BadRequestError
 from headrace.fleet.gateway.endpoints import Endpoint
+from headrace.observe.tracing.tracer import Trace
 
 MAX_DEPTH = 100
 _PEERS_ONLY = ("prior_output_ids",)
@@ -34,6 +35,8 @@ class Call(Struct, frozen=True, kw_only=True, eq=False):
     """Estimated from its bytes, or counted where it came as ids."""
     output_tokens: int
     """Its bound on the output of all its choices."""
+    trace: Trace | None = None
+    """Where its spans go; None: it is not traced."""
 
     @property
     def is_stream(self) -> bool:
@@ -85,6 +88,7 @@ def read_call(
     arrival: float,
     chars_per_token: float,
     default_max_tokens: int,
+    trace: Trace | None = None,
 ) -> Call:
     """Read a body. Raises BadRequestError for what is no JSON object, or names a model that is no text."""
     check_depth(raw, MAX_DEPTH)
@@ -117,6 +121,7 @@ def read_call(
         model=model,
         prompt_tokens=_prompt_tokens(raw, body, chars_per_token),
         output_tokens=_output_tokens(body, default_max_tokens) if endpoint.makes_text else 0,
+        trace=trace,
     )
 
 

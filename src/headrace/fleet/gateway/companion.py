@@ -1,6 +1,6 @@
 """What may run beside a gateway, in its process: an autoscaler, which finds it replicas."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from headrace.config.fleet.root import FleetConfig
@@ -13,6 +13,9 @@ from headrace.web.keys import KeyRing
 
 class Companion(Protocol):
     """Lives as long as its gateway: made on its event loop, started before its first request, closed after its last."""
+
+    on_change: Callable[[], Awaitable[None]]
+    """The gateway's: to be awaited when there are other replicas than before, so that it does not wait for its next look."""
 
     def sources(self) -> Mapping[str, Discovery]:
         """Replicas that it has, by names that stay the same."""

@@ -25,6 +25,7 @@ from headrace.fleet.gateway.progress import Progress
 from headrace.fleet.gateway.pulse import Pulse
 from headrace.fleet.gateway.replica_meter import ReplicaMeter
 from headrace.fleet.gateway.router import Choice, Router, Wanted
+from headrace.fleet.gateway.spans import begin_attempt, tell_choice
 from headrace.fleet.gateway.trip import MAX_TRIES, Try
 from headrace.fleet.prober import Prober
 from headrace.fleet.replica import Replica
@@ -115,9 +116,13 @@ class Dispatch:
 
     async def _run(self) -> None:
         """Until the answer is complete. Raises HeadraceError for what cannot be mended."""
+        clock, trace = self._shared.clock, self._call.trace
+        started = 0.0 if trace is None else clock.monotonic()
         self._wanted = await self._shared.router.informed(self._wanted, self._call.body)
         while True:
             choice = await self._choose()
+            if trace is not None:
+                tell_choice(trace, choice, started, clock.monotonic())
             try:
                 await self._try_hedged(choice)
                 if self.replica is not None:
@@ -130,6 +135,7 @@ class Dispatch:
                     await self._answer.end()
                     return
                 self._go_on_after(failure)
+                started = clock.monotonic() if trace is not None else 0.0
 
     def _is_all_there(self) -> bool:
         """Every token of the answer has come; only how it ends may be missing."""
@@ -194,8 +200,9 @@ class Dispatch:
             pace = self._shared.new_pace() if self._call.is_stream else None
             progress = Progress(keeps_text=self._keeps_text(replica), pace=pace)
         clock = self._shared.clock
-        exchange = Exchange(self._call, choice, self._shared.config, clock, self._pulse)
         started, outcome = clock.monotonic(), replica_meter.CANCELLED
+        attempt = begin_attempt(self._call, started)
+        exchange = Exchange(self._call, choice, self._shared.config, clock, self._pulse, attempt)
         try:
             sent = self._sent_to(replica)
             if sent is None:
@@ -224,13 +231,15 @@ class Dispatch:
             replica.breaker.note_success()
             outcome = replica_meter.OK
         finally:
-            seconds = clock.monotonic() - started
-            self._shared.meter.tried(replica.id, outcome, seconds, exchange.ttft)
             self._note_try(choice, outcome, started, exchange.ttft)
+            if attempt is not None:
+                attempt.end(self._call, choice, outcome, exchange.ttft, clock.monotonic())
             if self._answer.is_owned_by(progress):
                 self.progress, self.replica = progress, replica
 
     def _note_try(self, choice: Choice, outcome: str, started: float, ttft: float | None) -> None:
+        seconds = self._shared.clock.monotonic() - started
+        self._shared.meter.tried(choice.replica.id, outcome, seconds, ttft)
         if len(self.tries) >= MAX_TRIES:
             return
         decision = choice.decision

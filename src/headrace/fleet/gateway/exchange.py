@@ -12,6 +12,7 @@ from headrace.fleet.gateway.progress import Progress
 from headrace.fleet.gateway.pulse import Pulse
 from headrace.fleet.gateway.relay import Relay
 from headrace.fleet.gateway.router import Choice
+from headrace.fleet.gateway.spans import Attempt
 from headrace.fleet.load import Lease
 from headrace.fleet.replica import Replica
 from headrace.fleet.sse import StreamError
@@ -31,8 +32,15 @@ class Exchange:
     """Sends a request to a replica and passes its answer on."""
 
     def __init__(
-        self, call: Call, choice: Choice, config: GatewayConfig, clock: Clock, pulse: Pulse
+        self,
+        call: Call,
+        choice: Choice,
+        config: GatewayConfig,
+        clock: Clock,
+        pulse: Pulse,
+        attempt: Attempt | None = None,
     ) -> None:
+        """`attempt` is its span, where it is traced: the replica's own hang below it."""
         self._call = call
         self._pulse = pulse
         self._replica = choice.replica
@@ -40,6 +48,7 @@ class Exchange:
         self._route = route_of(choice)
         self._config = config
         self._clock = clock
+        self._attempt = attempt
         self.ttft: float | None = None
         """Seconds to the first token of a stream, once there is one."""
 
@@ -114,6 +123,8 @@ class Exchange:
         for name in _PASSED_ON:
             if name in call.headers and name not in headers:
                 headers[name] = call.headers[name]
+        if self._attempt is not None:
+            headers["traceparent"] = self._attempt.traceparent
         return headers
 
     async def _refused(self, response: Response, answer: Answer) -> None:

@@ -14,12 +14,7 @@ from headrace.config.fleet.replicas import Price
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import (
-    BadGatewayError,
-    BadRequestError,
-    GatewayTimeoutError,
     HeadraceError,
-    OverloadedError,
-    UnavailableError,
 )
 from headrace.fleet.cache.serving import FALLBACK_HEADER
 from headrace.fleet.gateway.accounts.account import Account
@@ -30,6 +25,7 @@ from headrace.fleet.gateway.accounts.money import cost, highest_cost, lowest_cos
 from headrace.fleet.gateway.accounts.reservation import Reservation
 from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.call import Call
+from headrace.fleet.gateway.causes import cause_of, cause_of_refusal
 from headrace.fleet.gateway.dispatch import Dispatch, Dispatcher
 from headrace.fleet.gateway.endpoints import RESPONSES, Kind
 from headrace.fleet.gateway.exchange import RefusedError
@@ -42,6 +38,7 @@ from headrace.fleet.gateway.progress import Usage, usage_of
 from headrace.fleet.gateway.request_meter import Finished, RequestMeter, Result
 from headrace.fleet.gateway.responses.homes import Homes
 from headrace.fleet.gateway.router import Wanted
+from headrace.fleet.gateway.spans import tell_end
 from headrace.fleet.gateway.trip import Trip, Try
 from headrace.fleet.registry import Registry
 from headrace.web.asgi import Send
@@ -49,6 +46,8 @@ from headrace.web.problems import answer_to, status_for
 
 #: Seconds that a request waits for a model without a ready replica where another model may answer.
 _SHORT_WAIT = 0.0
+#: Tells a client how many seconds its request waited for a replica to start.
+COLD_START = "x-headrace-cold-start"
 
 log = logging.getLogger("headrace.fleet")
 
@@ -150,7 +149,7 @@ class Order:
         saved = lowest_cost(
             self._prices(), prompt_tokens=found.prompt_tokens, output_tokens=found.output_tokens
         )
-        self._trade.requests.ended(
+        self._ended(
             Finished(
                 row=row,
                 priority=self._account.priority,
@@ -160,6 +159,11 @@ class Order:
                 trip=self._trip("", is_cached=True),
             )
         )
+
+    def _ended(self, finished: Finished) -> None:
+        self._trade.requests.ended(finished)
+        if self._call.trace is not None:
+            tell_end(self._call.trace, self._call, finished)
 
     # -- targets ----------------------------------------------------------------------------------
 
@@ -174,13 +178,13 @@ class Order:
                 return
             except RefusedError as error:
                 self._note_end(place, True)
-                following = self._route.fallback(_cause_of_refusal(error), place + 1)
+                following = self._route.fallback(cause_of_refusal(error), place + 1)
                 if following is None:
                     await answer.refused(error.refusal)
                     return
             except HeadraceError as error:
                 self._note_end(place, status_for(error) < 500)
-                cause = _cause_of(error)
+                cause = cause_of(error)
                 following = None if cause is None else self._route.fallback(cause, place + 1)
                 if following is None or answer.has_begun:
                     raise
@@ -215,7 +219,12 @@ class Order:
         )
         asked = trade.clock.monotonic()
         slot = await trade.admission.acquire(ticket)
-        self._queued = (self._queued or 0.0) + trade.clock.monotonic() - asked
+        now = trade.clock.monotonic()
+        self._queued = (self._queued or 0.0) + now - asked
+        if call.trace is not None:
+            call.trace.add("queue", asked, now)
+        if slot.cold_seconds > 0.0:
+            answer.headers[COLD_START] = f"{slot.cold_seconds:.3f}"
         try:
             await self._dispatch.run(partial(self._note_lease, slot))
         finally:
@@ -223,6 +232,9 @@ class Order:
             if (usage := self._dispatch.progress.usage) is not None:
                 prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
                 slot.used(prompt_tokens=prompt, output_tokens=usage.output_tokens)
+            if (replica := self._dispatch.replica) is not None:
+                began = answer.began_at
+                slot.answered(replica.id, None if began is None else began - slot.arrived)
             slot.close()
             self._tries += self._dispatch.tries
 
@@ -310,7 +322,7 @@ class Order:
         result = self._result(answer, row.status)
         pace = self._dispatch.progress.pace if self._dispatch is not None else None
         has_left_early = result is Result.LEFT and self._call.is_stream and row.ttft is None
-        self._trade.requests.ended(
+        self._ended(
             Finished(
                 row=row,
                 priority=self._account.priority,
@@ -367,19 +379,3 @@ class Order:
 def _code_of(error: Exception) -> str:
     problem = answer_to(error).problem
     return str(problem.code or problem.type)
-
-
-def _cause_of(error: HeadraceError) -> Cause | None:
-    kinds: tuple[tuple[type[HeadraceError], Cause], ...] = (
-        (GatewayTimeoutError, Cause.TIMEOUT),
-        (BadGatewayError, Cause.ERROR),
-        (OverloadedError, Cause.OVERLOADED),
-        (UnavailableError, Cause.UNAVAILABLE),
-        (BadRequestError, Cause.REFUSED),
-    )
-    return next((cause for kind, cause in kinds if isinstance(error, kind)), None)
-
-
-def _cause_of_refusal(error: RefusedError) -> Cause:
-    is_long = b"context_length_exceeded" in error.refusal.body
-    return Cause.CONTEXT if is_long else Cause.REFUSED

@@ -123,9 +123,11 @@ class Router:
 
     def knows(self, model: str) -> bool:
         """Any replica, ready or not, serves it; or one has not said yet what it serves; or there is none at all yet."""
-        return not len(self._registry) or any(
-            not replica.models or model in replica.models for replica in self._registry
-        )
+        if model in self._registry.startable:
+            return True
+        if not len(self._registry):
+            return not self._registry.startable
+        return any(not replica.models or model in replica.models for replica in self._registry)
 
     def check(self, wanted: Wanted) -> None:
         """Raises BadRequestError if no replica of the model, ready or not, could ever serve the request."""

@@ -107,6 +107,8 @@ class Gateway:
         self.app = build_app(parts, admin, keys, config, clock)
         self._http = HttpServer(http_config(self.app, bounds, config.security))
         self._sources = Sources(self._all_sources(config))
+        if self._companion is not None:
+            self._companion.on_change = self._discover
         self._complaint = ""
         self._watching: asyncio.Task[None] | None = None
         self._num_signals = 0
@@ -153,6 +155,8 @@ class Gateway:
         parts = self.parts
         await parts.slos.close()
         await self.dashboard.close()
+        if parts.tracer is not None:
+            await asyncio.to_thread(parts.tracer.exporter.close)
         await parts.shadows.close()
         await parts.toolbox.close()
         parts.service.pipelines.close()

@@ -42,6 +42,7 @@ from headrace.web.asgi import Receive, Scope, Send
 from headrace.web.bodies import BodyBudget, read_body
 from headrace.web.protocol import ON_GONE
 from headrace.web.streaming import watch_disconnect
+from headrace.web.tracing import trace_of
 
 #: Paths on which the gateway calls tools.
 LOOPS: Final[Mapping[str, type[ChatLoop | ResponsesLoop]]] = {
@@ -124,6 +125,8 @@ class Service:
                 if raw is None:
                     scope["headrace.status"] = 499
                     return
+                if (trace := trace_of(scope)) is not None:
+                    trace.add("receive", trace.arrival, self._trade.clock.monotonic())
                 await self._while_connected(scope, receive, self._served(scope, send, account, raw))
         finally:
             self._num_open -= 1
@@ -252,6 +255,7 @@ class Service:
             arrival=self._trade.clock.monotonic(),
             chars_per_token=gateway.chars_per_token,
             default_max_tokens=gateway.default_max_tokens,
+            trace=outer.trace,
         )
 
     # -- what is asked ----------------------------------------------------------------------------
@@ -269,6 +273,7 @@ class Service:
             arrival=scope["headrace.arrival"],
             chars_per_token=gateway.chars_per_token,
             default_max_tokens=gateway.default_max_tokens,
+            trace=trace_of(scope),
         )
 
     def _named(self, call: Call) -> str:

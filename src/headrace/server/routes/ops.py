@@ -129,6 +129,8 @@ def _exposing(
 ) -> App:
     async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
         replica.system.write(replica.processes())
+        if replica.tracer is not None:
+            replica.tracer.exporter.write_counts(replica.metrics)
         replica.note_states()
         text = expose(replica.metrics, headrace=headrace, vllm=vllm)
         headers = {}

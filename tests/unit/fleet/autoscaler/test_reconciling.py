@@ -153,7 +153,10 @@ def some(count: int, revision: str, phase: Phase = READY, **facts: Any) -> list[
 def test_a_rollout_step_by_step() -> None:
     assert run(some(3, OLD)) == {NOW: 1, OLD: 3}
     assert run(some(3, OLD) + some(1, NOW, STARTING)) == {NOW: 1, OLD: 3}
-    assert run(some(3, OLD) + some(1, NOW)) == {NOW: 2, OLD: 2}
+    # The one that is to leave is still there, and counts until it has gone.
+    assert run(some(3, OLD) + some(1, NOW)) == {NOW: 1, OLD: 2}
+    assert run(some(2, OLD) + some(1, OLD, DRAINING) + some(1, NOW)) == {NOW: 1, OLD: 2}
+    assert run(some(2, OLD) + some(1, NOW)) == {NOW: 2, OLD: 2}
     assert run(some(1, OLD) + some(2, NOW) + some(1, NOW, STARTING)) == {NOW: 3, OLD: 1}
     assert run(some(1, OLD) + some(3, NOW)) == {NOW: 3, OLD: 0}
 
@@ -179,7 +182,7 @@ def test_a_rollout_is_given_up_for_failed_starts_and_failed_requests() -> None:
 def test_going_back_keeps_what_serves_until_the_old_ones_do() -> None:
     back = Rollout(old=OLD, new=NOW, is_back=True)
     members = some(1, OLD) + some(2, NOW) + some(1, NOW, STARTING)
-    assert targets(back, members, 3, RolloutConfig(surge=1)) == {OLD: 2, NOW: 2}
+    assert targets(back, members, 3, RolloutConfig(surge=1)) == {OLD: 1, NOW: 2}
     assert targets(back, some(3, OLD) + some(1, NOW), 3, RolloutConfig()) == {OLD: 3, NOW: 0}
     assert not plans.is_over(back, some(3, OLD))
 

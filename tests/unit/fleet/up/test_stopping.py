@@ -8,6 +8,7 @@ import pytest
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_driver import FakeDriver
 
+from headrace.cli.main import main
 from headrace.config.fleet.drivers import DriversConfig, LocalConfig
 from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.root import FleetConfig
@@ -69,6 +70,20 @@ def test_down_of_a_fleet_that_is_not_up_is_done(tmp_path: Path) -> None:
     told: list[str] = []
     assert run_down(tmp_path / "x", config, grace=1, clock=FakeClock(), tell=told.append) == 0
     assert told == []
+
+
+def test_a_file_is_looked_at_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text("pools: [{name: chat, model: m, serve: {prot: 1}}]")
+    assert main(["up", str(file), "--check"]) == 2
+    assert "'prot', which is no flag of headrace serve" in capsys.readouterr().err
+    file.write_text("pools: [{name: chat, model: m}]")
+    assert main(["up", str(file), "--check"]) == 0
+    assert capsys.readouterr().out == f"{file} is good: 1 pool.\n"
+    assert main(["down", str(file), "--grace", "soon"]) == 2
+    assert "--grace must be" in capsys.readouterr().err
 
 
 def test_a_fleet_without_pools_is_not_for_up() -> None:

@@ -25,6 +25,7 @@ from headrace.fleet.gateway.flow.report import FlowReport
 from headrace.fleet.gateway.flow.room import Room
 from headrace.fleet.gateway.flow.slot import Slot
 from headrace.fleet.gateway.flow.values import Load, Ticket, Waiter
+from headrace.fleet.gateway.flow.watcher import FlowWatcher, Nobody
 from headrace.observe.metrics import Metrics
 
 #: Seconds advised for a model without a replica, until a cold start has been seen.
@@ -65,6 +66,8 @@ class Admission:
         self._number = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self.watcher: FlowWatcher = Nobody()
+        """Who is told of requests; one."""
 
     @asynccontextmanager
     async def enter(self, ticket: Ticket) -> AsyncIterator[Slot]:
@@ -83,6 +86,7 @@ class Admission:
         """
         now = self._clock.monotonic()
         lane = self._lane(ticket)
+        self.watcher.arrived(ticket)
         try:
             waiter = self._queue(ticket, lane, now)
         except HeadraceError as error:
@@ -163,6 +167,7 @@ class Admission:
             lane.num_unplaced -= 1
         lane.charge(ticket, real - expected)
         self._report.served(ticket.tenant, real)
+        self.watcher.ended(slot)
         self.wake()
 
     @property
@@ -192,6 +197,15 @@ class Admission:
             for name, lane in self._lanes.items()
             if lane.cold_since is not None and lane.num_waiting
         )
+
+    def waits(self) -> dict[str, tuple[int, float]]:
+        """By model: requests that wait, and seconds that the longest of them has waited."""
+        now = self._clock.monotonic()
+        return {
+            name: (self._lanes[name].num_waiting, now - min(w.arrived for w in self._lanes[name]))
+            for name in self._queued
+            if self._lanes[name].num_waiting
+        }
 
     def write_gauges(self) -> None:
         """Bring the gauges up to date; before metrics are read."""
@@ -229,6 +243,8 @@ class Admission:
         free = self._free(name)
         if lane.note_readiness(free is not None, now):
             self._watch_all()
+            if free is None:
+                self.watcher.cold(name)
         return free is not None and free > lane.num_unplaced
 
     def _go_on(self) -> None:
@@ -263,7 +279,13 @@ class Admission:
         lane.num_running += 1
         lane.num_unplaced += 1
         lane.drain.note_start(now)
-        slot = Slot(self, ticket, now - waiter.arrived)
+        slot = Slot(
+            self,
+            ticket,
+            now - waiter.arrived,
+            arrived=waiter.arrived,
+            cold_seconds=lane.cold_part(waiter, now),
+        )
         self._report.started(ticket, slot.waited)
         future.set_result(slot)
         return True

@@ -124,6 +124,10 @@ class Lane:
             self.ready_since = now
         return True
 
+    def cold_part(self, waiter: Waiter, now: float) -> float:
+        """Seconds of its wait in which there was no ready replica; it waits no longer."""
+        return max(0.0, min(self.ready_since, now) - waiter.arrived)
+
     def limit(self, waiter: Waiter) -> float:
         """Until when it may wait, as things are: for room, or for a replica at all."""
         ticket = waiter.ticket

@@ -25,23 +25,46 @@ class Slot:
 
     __slots__ = (
         "_owner",
+        "arrived",
+        "cold_seconds",
         "is_open",
         "is_placed",
+        "itl",
         "output_tokens",
         "prompt_tokens",
+        "replica_id",
         "ticket",
+        "ttft",
         "waited",
     )
 
-    def __init__(self, owner: SlotOwner, ticket: Ticket, waited: float) -> None:
+    def __init__(
+        self,
+        owner: SlotOwner,
+        ticket: Ticket,
+        waited: float,
+        *,
+        arrived: float = 0.0,
+        cold_seconds: float = 0.0,
+    ) -> None:
         self._owner = owner
         self.ticket = ticket
         self.waited = waited
         """Seconds in the queue."""
+        self.arrived = arrived
+        """`Clock.monotonic` when it came to the queue."""
+        self.cold_seconds = cold_seconds
+        """Those of them in which the model had no ready replica."""
         self.is_open = True
         self.is_placed = False
         self.prompt_tokens: int | None = None
         self.output_tokens: int | None = None
+        self.replica_id = ""
+        """Where it was answered; empty: nowhere."""
+        self.ttft: float | None = None
+        """Seconds from its arrival in the queue to its first byte."""
+        self.itl: float | None = None
+        """Seconds between two tokens of its stream."""
 
     def placed(self) -> None:
         """The request counts at a replica now: call it right after its load was taken there, before any wait.
@@ -60,6 +83,11 @@ class Slot:
         """
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
+
+    def answered(self, replica_id: str, ttft: float | None) -> None:
+        """By whom, and how soon, for those who watch."""
+        self.replica_id = replica_id
+        self.ttft = ttft
 
     def close(self) -> None:
         """It has ended. Does nothing the second time."""

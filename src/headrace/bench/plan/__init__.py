@@ -1,0 +1,1 @@
+"""How many replicas a model needs, from its header and a machine's figures."""
