@@ -63,7 +63,7 @@ async def main(entries: int) -> None:
         async def make(send: Send) -> None:
             await send_body(send, said)
 
-        inquiry = cache.ask(path=CHAT, body=body(number), tenant="t", model="m")
+        inquiry = cache.ask(path=CHAT, body=json.loads(body(number)), tenant="t", model="m")
         await serve(cache, inquiry, ignore, make, admitted)
 
     misses: list[float] = []

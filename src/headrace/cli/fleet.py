@@ -31,6 +31,8 @@ ACTIONS = {
     "drain": "Send a replica nothing new; what it has is finished.",
     "undrain": "Let a replica take part again.",
     "remove": "Drain a replica and forget it.",
+    "canaries": "Show how every canary stands.",
+    "reset": "Try the canary of a rule again that was switched off.",
     "reload": "Have the gateway read its configuration again.",
 }
 _SWITCHES = ("-h", "--help", "--json")
@@ -44,6 +46,11 @@ _COLUMNS = (
     "num_waiting",
     "models",
 )
+#: What only shows: of which list which columns.
+_SHOWN = {
+    "status": ("replicas", _COLUMNS),
+    "canaries": ("canaries", ("rule", "state", "reason", "breaches")),
+}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -53,15 +60,17 @@ def main(argv: Sequence[str]) -> int:
         return PARTS[argv[at]]([*argv[:at], *argv[at + 1 :]])
     arguments = make_parser().parse(argv)
     action, target = arguments["action"], arguments.get("target")
-    if (target is None) != (action in ("status", "reload")):
-        raise ConfigError(f"`headrace fleet {action}` takes {'no' if target else 'a'} replica.")
+    if (target is None) != (action in ("status", "canaries", "reload")):
+        what = "rule" if action == "reset" else "replica"
+        raise ConfigError(f"`headrace fleet {action}` takes {'no' if target else 'a'} {what}.")
     client = admin_client(arguments)
-    if action == "status":
-        found = client.call("GET", "/replicas")
+    if action in _SHOWN:
+        what, columns = _SHOWN[action]
+        found = client.call("GET", f"/{what}")
         if arguments.get("json"):
             sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
         else:
-            print(table(found["replicas"], _COLUMNS))
+            print(table(found[what], columns))
         return 0
     print(_change(client, action, target, arguments)["message"])
     return 0
@@ -88,7 +97,9 @@ def make_parser() -> Parser:
         "action", metavar="ACTION", nargs="?", default="status", choices=ACTIONS,
         help="; ".join(f"{name}: {text[:1].lower()}{text[1:-1]}" for name, text in ACTIONS.items()),
     )  # fmt: skip
-    parser.add_argument("target", metavar="REPLICA", nargs="?", help="its id; for add, its URL")
+    parser.add_argument(
+        "target", metavar="REPLICA", nargs="?", help="its id; for add, its URL; for reset, the rule"
+    )
     add_gateway(parser)
     for name, text in (
         ("--id", "for add: its name"),
@@ -111,6 +122,8 @@ def _change(
         names = ("id", "dialect", "version", "peer_token", "api_key")
         chosen = {name: arguments[name] for name in names if arguments.get(name)}
         return client.call("POST", "/replicas", {"url": target, **chosen})
+    if action == "reset":
+        return client.call("POST", f"/canaries/{quote(target, safe='')}/reset")
     path = f"/replicas/{quote(target, safe='')}"
     if action == "remove":
         return client.call("DELETE", path)

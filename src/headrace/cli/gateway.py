@@ -30,6 +30,9 @@ def main(argv: Sequence[str]) -> int:
         check_pools(config.pools)
         companion = autoscaler_of(file)
     if arguments.get("check"):
+        from headrace.fleet.gateway.check import check_all
+
+        check_all(config)
         print(f"{file} is good: {_counted(config)}.")
         return 0
     return run_gateway(file, config, companion=companion)

@@ -209,9 +209,9 @@ async def test_other_servers_are_got_and_posted_to():
         (llm("s", "x", "garbled-1"), 502, "cannot be read"),
         (llm("s", "x", "unknown"), 404, "does not exist"),
         (llm("s", "{{ input.x.y }}"), 400, "template"),
-        ({"name": "s", "kserve": {"url": "URL", "model": "broken", "inputs": []}}, 502, "no such version"),
+        ({"name": "s", "kserve": {"url": "URL", "model": "broken", "inputs": []}}, 502, "answered with status 404"),
         ({"name": "s", "kserve": {"url": "URL", "model": "x", "inputs": []}}, 502, "KServe"),
-        ({"name": "s", "http": {"url": "http://127.0.0.1:1/"}}, 502, "127.0.0.1:1 failed"),
+        ({"name": "s", "http": {"url": "http://127.0.0.1:1/"}}, 502, "server of this step failed"),
         ({"name": "s", "retrieve": {"store": "bad"}}, 502, "hits"),
     ],
 )  # fmt: skip

@@ -31,7 +31,12 @@ T = TypeVar("T")
 
 def read_fleet(file: Path) -> FleetConfig:
     """Raises ConfigError."""
-    return _convert(_parse(file), FleetConfig, file)
+    tree = _parse(file)
+    if tree is None:
+        raise ConfigError(
+            f"The file {file} is empty: it must name replicas, or where they are found."
+        )
+    return _convert(tree, FleetConfig, file)
 
 
 def read_replicas(file: Path) -> tuple[ReplicaSpec, ...]:
@@ -39,6 +44,8 @@ def read_replicas(file: Path) -> tuple[ReplicaSpec, ...]:
     tree = _parse(file)
     if isinstance(tree, Mapping):
         tree = tree.get("replicas")
+    elif tree is None:  # half written, more likely than meant
+        raise ConfigError(f"The file {file} is empty; write [] where there are no replicas.")
     return _convert(tree or [], tuple[ReplicaSpec, ...], file)
 
 

@@ -107,6 +107,8 @@ class ToolsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Times that a model is asked for one request; the last time it may call no tool."""
     max_calls: Annotated[int, Meta(ge=1, le=1000)] = 32
     """Calls of tools for one request; further ones are told so."""
+    timeout: Seconds = 600.0
+    """Seconds for one request in all, every round and every call of it included."""
     parallel: Annotated[int, Meta(ge=1, le=64)] = 4
     """Calls of one round that run at once."""
 

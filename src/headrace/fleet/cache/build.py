@@ -1,5 +1,7 @@
 """The cache that a configuration asks for."""
 
+from collections.abc import Callable
+
 from headrace.config.fleet.cache import CacheConfig, SemanticMode
 from headrace.core.clock import Clock
 from headrace.fleet.cache.front import ResponseCache
@@ -11,12 +13,14 @@ from headrace.fleet.cache.store import Store
 from headrace.observe.metrics import Metrics
 
 
-def open_cache(config: CacheConfig, clock: Clock, metrics: Metrics) -> ResponseCache:
+def open_cache(
+    config: CacheConfig, clock: Clock, metrics: Metrics, model_label: Callable[[str], str] = str
+) -> ResponseCache:
     """Ready to use, even where it is not enabled. Raises ConfigError for a file or address that cannot be used."""
     semantic = config.semantic
     is_semantic = config.enabled and semantic.mode is not SemanticMode.OFF
     embedder = HttpEmbedder(semantic, clock) if is_semantic else None
-    cache = ResponseCache(config, _store(config, clock), clock, metrics)
+    cache = ResponseCache(config, _store(config, clock), clock, metrics, model_label)
     if embedder is not None:
         cache.attach(
             SemanticCache(

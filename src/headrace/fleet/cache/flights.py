@@ -10,7 +10,7 @@ request itself are told to all.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from headrace.core.errors import BadRequestError, NotFoundError, RequestCancelledError
 from headrace.web.asgi import Message, Send
@@ -28,6 +28,9 @@ class Budget:
         self.max_bytes = max_bytes
         self.held = 0
 
+
+#: Key of an ASGI body message, its last: OpenAI's usage object of an answer, whether its body tells it or not.
+USAGE: Final = "headrace.usage"
 
 Make = Callable[[Send], Awaitable[None]]
 """Makes an answer and sends it, as ASGI has it. It is cancelled when nobody listens any more."""
@@ -52,6 +55,8 @@ class Flight:
         self._task: asyncio.Task[None] | None = None
         self.head: Message | None = None
         """`http.response.start`, once it has come."""
+        self.usage: dict[str, Any] | None = None
+        """What making it cost, as OpenAI's usage object, once that is known."""
         self.is_over = False
         self.failure: Exception | None = None
 
@@ -120,7 +125,10 @@ class Flight:
         if message["type"] == "http.response.start":
             self.head = message
             self._tell()
-        elif message["type"] == "http.response.body" and message.get("body"):
+            return
+        if (usage := message.get(USAGE)) is not None:
+            self.usage = usage
+        if message.get("body"):
             await self._take(message["body"])
 
     async def _take(self, chunk: bytes) -> None:
@@ -181,6 +189,11 @@ class Listener:
                 raise RequestCancelledError("Nothing was answered.")
             await self._flight.wait()
         return self._flight.head
+
+    @property
+    def usage(self) -> dict[str, Any] | None:
+        """What the answer cost, if it was told; behind its last chunk."""
+        return self._flight.usage
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """What was made, as it is made. Raises what the making failed with, behind all that came before."""

@@ -8,8 +8,9 @@ Nothing here makes a request fail: a store that is broken is a miss, and counted
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -77,11 +78,20 @@ class Hit(Struct, frozen=True, kw_only=True):
 class ResponseCache:
     """One gateway's. Give it to the event loop that it was made on; `close` it."""
 
-    def __init__(self, config: CacheConfig, store: Store, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        config: CacheConfig,
+        store: Store,
+        clock: Clock,
+        metrics: Metrics,
+        model_label: Callable[[str], str] = str,
+    ) -> None:
+        """`model_label` is a model's name in metrics."""
         self._config = config
         self._store = store
         self._clock = clock
         self._metrics = metrics
+        self._label = model_label
         self._keeping: set[asyncio.Task[None]] = set()
         self._semantic: SemanticCache | None = None
         self.flights = Flights(
@@ -96,7 +106,7 @@ class ResponseCache:
         self,
         *,
         path: str,
-        body: bytes,
+        body: Mapping[str, Any],
         tenant: str,
         model: str,
         header: str | None = None,
@@ -154,7 +164,7 @@ class ResponseCache:
 
     def count(self, inquiry: Inquiry, result: Result) -> None:
         """One request more."""
-        self._metrics.add(names.CACHE_REQUESTS, (inquiry.question.model, result))
+        self._metrics.add(names.CACHE_REQUESTS, (self._label(inquiry.question.model), result))
 
     async def find(self, key: bytes) -> Answer | None:
         """The answer under a key. None when it is gone, or the store is."""

@@ -49,31 +49,25 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 def question(
-    *, path: str, body: bytes, tenant: str, model: str, namespace: str = ""
+    *, path: str, body: Mapping[str, Any], tenant: str, model: str, namespace: str = ""
 ) -> Question | None:
-    """The question that a request is; None where its path is not cached, or its body is no object.
+    """The question that a request is; None where its path is not cached.
 
     `model` is the one that was resolved; the body's own is not looked at.
     """
     if path not in TOLD and path not in COMPUTED:
         return None
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    if not isinstance(value, dict):
-        return None
-    options = value.get("stream_options")
-    is_stream = value.get("stream") is True
+    options = body.get("stream_options")
+    is_stream = body.get("stream") is True
     return Question(
-        key=_key(namespace, tenant, path, model, normal(value)),
+        key=_key(namespace, tenant, path, model, normal(body)),
         path=path,
         tenant=tenant,
         model=model,
-        body=value,
+        body=body,
         is_stream=is_stream,
         with_usage=is_stream and isinstance(options, dict) and bool(options.get("include_usage")),
-        is_deterministic=path in COMPUTED or _draws_nothing(value),
+        is_deterministic=path in COMPUTED or _draws_nothing(body),
     )
 
 

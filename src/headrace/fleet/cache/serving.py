@@ -14,17 +14,13 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from headrace.fleet.cache.flights import Make
+from headrace.fleet.cache.flights import USAGE, Make
 from headrace.fleet.cache.front import RESPONSE_HEADER, Hit, Inquiry, ResponseCache, Result
 from headrace.fleet.cache.recorder import Recorder
 from headrace.web.asgi import Message, Send, start_message
 
 #: Names the model that answered in place of the one that was asked: such an answer is not kept under that one's name.
 FALLBACK_HEADER: Final = "x-headrace-fallback"
-
-
-#: Key of an ASGI body message, its last: OpenAI's usage object of a stream, where the events do not tell it.
-USAGE: Final = "headrace.usage"
 
 
 Admit = Callable[[], Awaitable[None]]
@@ -36,7 +32,7 @@ class Outcome(Struct, frozen=True):
 
     result: Result
     usage: dict[str, Any] | None = None
-    """Of a hit: OpenAI's usage object of the first time. Nothing was computed for this request."""
+    """OpenAI's usage object of the making. Where that was another request's, nothing was computed for this one."""
 
     @property
     def was_made(self) -> bool:
@@ -88,7 +84,7 @@ async def _listen(
         await send({"type": "http.response.body", "body": b""})
     finally:
         listener.close()
-    return Outcome(result)
+    return Outcome(result, listener.usage)
 
 
 async def _heard(cache: ResponseCache, inquiry: Inquiry, send: Send, make: Make) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from headrace.core.clock import Clock
 from headrace.fleet.backends import values as wire
-from headrace.fleet.cache.serving import USAGE
+from headrace.fleet.cache.flights import USAGE
 from headrace.fleet.gateway.progress import Usage
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 from headrace.web.asgi import Send, start_message
@@ -53,8 +53,10 @@ class Answer:
         """What the client has is its."""
         return self._owner is owner
 
-    async def whole(self, status: int, headers: Mapping[bytes, bytes], body: bytes) -> None:
-        """A replica's whole answer, passed on."""
+    async def whole(
+        self, status: int, headers: Mapping[bytes, bytes], body: bytes, usage: Usage | None = None
+    ) -> None:
+        """A replica's whole answer, passed on; what it cost goes to whoever hears it."""
         self._begin()
         self.status = status
         passed = {
@@ -65,7 +67,10 @@ class Answer:
         content_type = headers.get(b"content-type", b"application/json").decode("latin-1")
         length = {"content-length": str(len(body))}
         await self._send(start_message(status, content_type, length, passed, self.headers))
-        await self._send({"type": "http.response.body", "body": body})
+        message: dict[str, object] = {"type": "http.response.body", "body": body}
+        if usage is not None:
+            message[USAGE] = usage.as_openai()
+        await self._send(message)
 
     async def refused(self, refusal: wire.Refusal) -> None:
         """What a replica says against the request."""

@@ -10,10 +10,11 @@ from headrace.api.models import Health, Version
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import AuthenticationError
+from headrace.fleet.gateway.accounts.account import Account
 from headrace.fleet.gateway.build import Parts
 from headrace.fleet.gateway.endpoints import ENDPOINTS
 from headrace.fleet.gateway.routes import model_list
-from headrace.fleet.gateway.service import Service
+from headrace.fleet.gateway.service import ACCOUNT, Service
 from headrace.fleet.replica import Standing
 from headrace.observe.genai_names import expose_genai
 from headrace.observe.prometheus import CONTENT_TYPE, expose
@@ -141,8 +142,9 @@ def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
     async def version(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send_json(send, Version(version=__version__))
 
-    async def models(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await send_json(send, model_list(parts.registry, parts.service.names()))
+    async def models(scope: Scope, _receive: Receive, send: Send) -> None:
+        account: Account = scope[ACCOUNT]
+        await send_json(send, model_list(parts.registry, parts.service.names(), account.may_use))
 
     def operation(summary: str, access: Access = Access.KEY) -> Operation:
         return Operation(summary=summary, tag="gateway", access=access)

@@ -34,10 +34,14 @@ class RetryBudget:
         self._requests.append(now)
         self._forget(now)
 
+    def has_room(self, now: float) -> bool:
+        """Whether one more retry may be made."""
+        self._forget(now)
+        return len(self._retries) < ALWAYS + self.share * len(self._requests)
+
     def take(self, now: float) -> bool:
         """Whether one more retry may be made; if so it is counted."""
-        self._forget(now)
-        if len(self._retries) >= ALWAYS + self.share * len(self._requests):
+        if not self.has_room(now):
             return False
         self._retries.append(now)
         return True

@@ -1,7 +1,9 @@
 """The gateway's composition root: the one module that knows every part of it."""
 
+from functools import partial
 from typing import NamedTuple
 
+from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
@@ -11,6 +13,7 @@ from headrace.fleet.gateway.accounts.build import Books
 from headrace.fleet.gateway.dispatch import Dispatcher
 from headrace.fleet.gateway.flow.admission import Admission
 from headrace.fleet.gateway.models.canary import Canaries
+from headrace.fleet.gateway.models.labels import ModelLabels, configured_names
 from headrace.fleet.gateway.order import Trade
 from headrace.fleet.gateway.pipelines.runner import Pipelines
 from headrace.fleet.gateway.prefix.knowledge import Knowledge
@@ -55,6 +58,7 @@ class Parts(NamedTuple):
     knowledge: Knowledge
     stored: StoredResponses
     pulse: Pulse
+    canaries: Canaries
 
 
 def build(config: FleetConfig, clock: Clock, on_ended: Listener = nobody) -> Parts:
@@ -72,19 +76,20 @@ def build(config: FleetConfig, clock: Clock, on_ended: Listener = nobody) -> Par
     prober.on_restart = lambda replica: knowledge.index.restarted(replica.id)
     meter = ReplicaMeter(registry, metrics, clock)
     slos = SloWatch(config.slos, config.alerts, metrics, clock)
-    requests = RequestMeter(metrics, slos.book, clock, on_ended)
+    labels = ModelLabels(
+        lambda: (*registry.models(), *configured_names(router.config.models))
+    ).label
+    requests = RequestMeter(metrics, slos.book, clock, on_ended, labels)
     pulse = Pulse()
     dispatcher = Dispatcher(router, prober, meter, config.gateway, clock, requests.pace, pulse)
-    admission = Admission(config.flow, clock, router.free_in_lane, metrics=metrics)
-    books = Books(config, clock, metrics)
+    admission = Admission(
+        config.flow, clock, router.free_in_lane, metrics=metrics, model_label=labels
+    )
+    books = Books(config, clock, metrics, labels)
     toolbox = Toolbox(config.tools, metrics, clock)
     pipelines = Pipelines(config.pipelines, metrics, clock)
-    homes = Homes(
-        clock,
-        max_responses=config.gateway.max_stored_responses,
-        ttl=config.gateway.stored_response_ttl,
-    )
-    keepers = Keepers(registry, homes, config.gateway.max_response_bytes)
+    homes, keepers = _memory(config.gateway, registry, clock)
+    canaries = Canaries(config.models)
     trade = Trade(
         config=config,
         registry=registry,
@@ -92,27 +97,42 @@ def build(config: FleetConfig, clock: Clock, on_ended: Listener = nobody) -> Par
         admission=admission,
         accounts=books.accounts,
         ledger=books.ledger,
-        canaries=Canaries(config.models),
+        canaries=canaries,
         homes=homes,
         requests=requests,
         clock=clock,
     )
     shadows = Shadows(dispatcher, metrics, clock)
     service = Service(
-        trade, open_cache(config.cache, clock, metrics), shadows, toolbox, pipelines, keepers
+        trade,
+        open_cache(config.cache, clock, metrics, labels),
+        shadows,
+        toolbox,
+        pipelines,
+        keepers,
     )
 
-    def on_change() -> None:
-        prober.sync()
-        router.note_change()
-        admission.wake()
-
-    registry.on_change = on_change
+    registry.on_change = partial(_note_change, prober, router, admission)
     stored = StoredResponses(keepers, homes, books.accounts, config.gateway.max_response_bytes)
     return Parts(
         metrics, tracer, requests, slos, registry, prober, router, meter, admission, shadows, service, books, toolbox,
-        knowledge, stored, pulse,
+        knowledge, stored, pulse, canaries,
     )  # fmt: skip
+
+
+def _memory(gateway: GatewayConfig, registry: Registry, clock: Clock) -> tuple[Homes, Keepers]:
+    """Of where responses live, and who finds out where it fails."""
+    homes = Homes(
+        clock, max_responses=gateway.max_stored_responses, ttl=gateway.stored_response_ttl
+    )
+    return homes, Keepers(registry, homes, gateway.max_response_bytes)
+
+
+def _note_change(prober: Prober, router: Router, admission: Admission) -> None:
+    """A replica came, went, or may serve again."""
+    prober.sync()
+    router.note_change()
+    admission.wake()
 
 
 def make_replica(config: FleetConfig, spec: ReplicaSpec) -> Replica:

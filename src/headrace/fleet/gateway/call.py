@@ -1,7 +1,7 @@
 """A client's request as the gateway sees it: the body read once, and what decisions go by."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -79,6 +79,13 @@ class Call(Struct, frozen=True, kw_only=True, eq=False):
         )
 
 
+class Terms(NamedTuple):
+    """What is reckoned with where a request does not say it."""
+
+    chars_per_token: float
+    default_max_tokens: int
+
+
 def read_call(
     endpoint: Endpoint,
     raw: bytes,
@@ -86,8 +93,7 @@ def read_call(
     *,
     request_id: str,
     arrival: float,
-    chars_per_token: float,
-    default_max_tokens: int,
+    terms: Terms,
     trace: Trace | None = None,
 ) -> Call:
     """Read a body. Raises BadRequestError for what is no JSON object, or names a model that is no text."""
@@ -104,6 +110,30 @@ def read_call(
         # Replicas trust the gateway with them; clients are not the gateway.
         body = {name: value for name, value in body.items() if name not in _PEERS_ONLY}
         raw = msgspec.json.encode(body)
+    return made_call(
+        endpoint,
+        raw,
+        body,
+        headers,
+        request_id=request_id,
+        arrival=arrival,
+        terms=terms,
+        trace=trace,
+    )
+
+
+def made_call(
+    endpoint: Endpoint,
+    raw: bytes,
+    body: dict[str, Any],
+    headers: Mapping[str, str],
+    *,
+    request_id: str,
+    arrival: float,
+    terms: Terms,
+    trace: Trace | None = None,
+) -> Call:
+    """Of a body that was read already: `raw` says the same. Raises BadRequestError as `read_call`."""
     model = body.get("model", "")
     if model is None:
         model = ""
@@ -119,8 +149,8 @@ def read_call(
         body=body,
         headers=headers,
         model=model,
-        prompt_tokens=_prompt_tokens(raw, body, chars_per_token),
-        output_tokens=_output_tokens(body, default_max_tokens) if endpoint.makes_text else 0,
+        prompt_tokens=_prompt_tokens(raw, body, terms.chars_per_token),
+        output_tokens=_output_tokens(body, terms.default_max_tokens) if endpoint.makes_text else 0,
         trace=trace,
     )
 

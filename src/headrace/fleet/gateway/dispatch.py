@@ -184,11 +184,12 @@ class Dispatch:
 
     def _hedge(self, first: Choice) -> Coroutine[None, None, None] | None:
         """A second try beside one that has not begun; None if there is no other replica, or no budget."""
+        now = self._shared.clock.monotonic()
+        if not self._shared.budget.has_room(now):
+            return None  # before a replica is picked: the one trial of a half-open circuit must not be spent on nothing
         avoided = {first.replica.id, *self._attempts.tried}
-        choice = self._shared.router.pick(self._wanted_now(), avoided)
-        if choice is None or choice.replica.id in avoided:
-            return None
-        if not self._shared.budget.take(self._shared.clock.monotonic()):
+        choice = self._shared.router.pick(self._wanted_now(), avoided, is_needed=False)
+        if choice is None or not self._shared.budget.take(now):
             return None
         return self._try(choice)
 

@@ -166,7 +166,7 @@ class Exchange:
         # Claimed last: until here another replica may still answer instead.
         answer.claim(progress, self._route)
         self._pulse.note_whole(progress.usage.output_tokens if progress.usage is not None else 0)
-        await answer.whole(response.status, headers, body)
+        await answer.whole(response.status, headers, body, progress.usage)
 
     async def _stream(
         self,

@@ -81,8 +81,15 @@ class RequestMeter:
     """One gateway's. Labels are bounded, whatever tenants and models there are."""
 
     def __init__(
-        self, metrics: Metrics, slos: SloBook, clock: Clock, on_ended: Listener = nobody
+        self,
+        metrics: Metrics,
+        slos: SloBook,
+        clock: Clock,
+        on_ended: Listener = nobody,
+        model_label: Callable[[str], str] = str,
     ) -> None:
+        """`model_label` is a model's name in metrics."""
+        self._label = model_label
         self._on_ended = on_ended
         self._metrics = metrics
         self._slos = slos
@@ -105,12 +112,13 @@ class RequestMeter:
         """Count it, once."""
         row, now = finished.row, self._clock.monotonic()
         self._on_ended(finished)
-        labels = self._series.labels(row.model, row.tenant, finished.priority)
+        model = self._label(row.model)
+        labels = self._series.labels(model, row.tenant, finished.priority)
         self._count(finished, labels)
         self._time(finished, labels)
         self._charge(finished, labels[0], now)
         judged = Ended(
-            model=row.model,
+            model=model,
             tenant=row.tenant,
             priority=finished.priority,
             verdict=_VERDICTS.get(finished.result, Verdict.NEITHER),
@@ -120,10 +128,10 @@ class RequestMeter:
             e2e=row.latency if finished.result is Result.OK else None,
             pauses=finished.pace.pauses if finished.pace is not None else None,
         )
-        for slo, model, good, bad in self._slos.note(judged, now):
+        for slo, of_model, good, bad in self._slos.note(judged, now):
             for result, count in (("good", good), ("bad", bad)):
                 # Both from the first on: a rate over a series that is not there yet is no 0.
-                self._metrics.add(table.SLO_EVENTS, (model, slo, result), count)
+                self._metrics.add(table.SLO_EVENTS, (of_model, slo, result), count)
 
     def write_gauges(self) -> None:
         """Bring the page up to date; before it is read."""

@@ -79,13 +79,18 @@ class Router:
         self._change = asyncio.Event()
         self._lanes: dict[str, Wanted] = {}
 
-    def pick(self, wanted: Wanted, avoided: Collection[str] = ()) -> Choice | None:
-        """The replica to try next; None if there is none. Those in `avoided` only if there is no other."""
+    def pick(
+        self, wanted: Wanted, avoided: Collection[str] = (), *, is_needed: bool = True
+    ) -> Choice | None:
+        """The replica to try next; None if there is none. Those in `avoided` only if there is no other, and one is needed.
+
+        The request must be sent there: where it is the trial of a half-open circuit, no other one goes.
+        """
         serving = wanted.suited(self._registry.serving(wanted.model)).replicas
         if wanted.home:
             serving = [replica for replica in serving if replica.id == wanted.home]
         fresh = [r for r in serving if r.id not in avoided]
-        replicas = fresh or serving
+        replicas = fresh or (serving if is_needed else [])
         if not replicas:
             return None
         number = self._numbers[wanted.lane]

@@ -1,6 +1,6 @@
 """Answers that the gateway makes of what it knows of its replicas."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -28,11 +28,14 @@ class GatewayModels(Struct, frozen=True, kw_only=True):
     data: list[GatewayCard]
 
 
-def model_list(registry: Registry, names: Sequence[str]) -> GatewayModels:
-    """Every name that a replica serves, and `names` that lead to one."""
+def model_list(
+    registry: Registry, names: Sequence[str], may_use: Callable[[str], bool]
+) -> GatewayModels:
+    """Every name that a replica serves, and `names` that lead to one, as far as the caller may use them."""
     served = registry.models()
     cards = [_card(name, replicas) for name, replicas in served.items()]
     cards += [_card(name, ()) for name in names if name not in served]
+    cards = [card for card in cards if may_use(card.id)]
     return GatewayModels(data=sorted(cards, key=lambda card: card.id))
 
 

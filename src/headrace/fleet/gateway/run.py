@@ -23,6 +23,8 @@ from headrace.fleet.dashboard.files import file_endpoints
 from headrace.fleet.discovery import Discovery, FileDiscovery, Sources, StaticDiscovery
 from headrace.fleet.gateway.accounts.directory import Directory
 from headrace.fleet.gateway.admin.accounts import AccountsAdmin
+from headrace.fleet.gateway.admin.canaries import CanariesAdmin
+from headrace.fleet.gateway.admin.door import Door
 from headrace.fleet.gateway.admin.objectives import ObjectivesAdmin
 from headrace.fleet.gateway.admin.routes import Admin
 from headrace.fleet.gateway.app import build_app
@@ -58,7 +60,7 @@ def run_gateway(
     set_up_logging(config.gateway.log_level, config.gateway.log_format, process="gateway")
     sock = bind(config.gateway.host, config.gateway.port, setting="gateway.port")
     allow_open_files(2 * config.gateway.max_connections + SPARE_FILES)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with sock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         gateway = Gateway(file, config, clock or SystemClock(), companion)
         # What exists now lives as long as the process, and requests leave few cycles behind.
         gc.collect()
@@ -93,8 +95,10 @@ class Gateway:
         keys = None
         if gateway.admin_keys is not None:
             keys = KeyRing(SecurityConfig(api_keys=gateway.admin_keys), clock)
-            admin += Admin(parts.registry, self.reload, keys, clock).endpoints()
-            admin += AccountsAdmin(parts.books, keys).endpoints()
+            door = Door(keys)
+            admin += Admin(parts.registry, self.reload, door, clock).endpoints()
+            admin += AccountsAdmin(parts.books, door).endpoints()
+            admin += CanariesAdmin(parts.canaries, door, clock).endpoints()
             if self._companion is not None:
                 admin += self._companion.endpoints(keys)
             admin += ObjectivesAdmin(parts.slos, keys).endpoints()

@@ -20,7 +20,7 @@ from headrace.core.errors import (
 from headrace.fleet.cache.front import REQUEST_HEADER, Inquiry, ResponseCache
 from headrace.fleet.cache.serving import serve
 from headrace.fleet.gateway.accounts.account import ANONYMOUS, Account
-from headrace.fleet.gateway.call import Call, read_call
+from headrace.fleet.gateway.call import Call, Terms, made_call, read_call
 from headrace.fleet.gateway.endpoints import ENDPOINTS, Kind
 from headrace.fleet.gateway.inner import InnerAnswer, Sink
 from headrace.fleet.gateway.models.needs import Facts, read_needs, suitable
@@ -170,7 +170,7 @@ class Service:
 
     async def _served(self, scope: Scope, send: Send, account: Account, raw: bytes) -> None:
         call = self._read(scope, raw)
-        account.check_model(self._named(call))
+        account.check_model(self._named(call, account))
         await self.serve(call, account, send)
 
     async def serve(self, call: Call, account: Account, send: Send) -> None:
@@ -188,7 +188,7 @@ class Service:
             return
         loop_of = LOOPS.get(call.endpoint.path)
         if loop_of is not None and self._toolbox.may_have(call.body.get("tools")):
-            name = self._named(call)
+            name = self._named(call, account)
             plan = await read_plan(self._toolbox, call.body, name, account.tenant)
             if plan is not None:
 
@@ -202,7 +202,7 @@ class Service:
         await self._serve_once(call, account, send)
 
     async def _serve_once(self, call: Call, account: Account, send: Send) -> None:
-        name = self._named(call)
+        name = self._named(call, account)
         route = self._route(call, account, name)
         salt = self._salt(account, call)
         owner = owner_of(account.tenant) if call.endpoint.goes_on else ""
@@ -246,15 +246,14 @@ class Service:
 
     def inner(self, path: str, body: Mapping[str, Any], outer: Call) -> Call:
         """A request that is made for another one."""
-        gateway = self._trade.config.gateway
-        return read_call(
+        return made_call(
             ENDPOINTS[path],
             msgspec.json.encode(body),
+            dict(body),
             outer.headers,
             request_id=outer.request_id,
             arrival=self._trade.clock.monotonic(),
-            chars_per_token=gateway.chars_per_token,
-            default_max_tokens=gateway.default_max_tokens,
+            terms=self._terms(),
             trace=outer.trace,
         )
 
@@ -264,25 +263,33 @@ class Service:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
-        gateway = self._trade.config.gateway
         return read_call(
             ENDPOINTS[scope["path"]],
             raw,
             headers,
             request_id=scope["headrace.request_id"],
             arrival=scope["headrace.arrival"],
-            chars_per_token=gateway.chars_per_token,
-            default_max_tokens=gateway.default_max_tokens,
+            terms=self._terms(),
             trace=trace_of(scope),
         )
 
-    def _named(self, call: Call) -> str:
+    def _terms(self) -> Terms:
+        gateway = self._trade.config.gateway
+        return Terms(gateway.chars_per_token, gateway.default_max_tokens)
+
+    def _usable(self, account: Account) -> tuple[str, ...]:
+        """Models that replicas serve and this key may use: of others a client is told nothing."""
+        return tuple(
+            sorted(name for name in self._trade.registry.models() if account.may_use(name))
+        )
+
+    def _named(self, call: Call, account: Account) -> str:
         """The name that the client means. Raises BadRequestError where several could be meant."""
         if call.model:
             return call.model
-        models = tuple(sorted(self._trade.registry.models()))
+        models = self._usable(account)
         if not models:
-            raise UnavailableError("No replica has told yet which models it serves.")
+            raise UnavailableError("No replica serves a model that this key may use.")
         if len(models) != 1:
             raise BadRequestError(
                 f"'model' is required; served here are {', '.join(models)}.", param="model"
@@ -302,7 +309,7 @@ class Service:
         off = self._trade.canaries.off(self._trade.clock.monotonic())
         route = resolve(config.models, off, asked)
         if not any(self.router.knows(target.model) for target in route.targets):
-            raise ModelNotFoundError(name, tuple(sorted(self._trade.registry.models())))
+            raise ModelNotFoundError(name, self._usable(account))
         return route
 
     def _wanted(self, call: Call, target: Target, salt: str) -> Wanted:
@@ -343,7 +350,7 @@ class Service:
             return None
         return self.cache.ask(
             path=call.endpoint.path,
-            body=call.raw,
+            body=call.body,
             tenant=account.tenant,
             model=model,
             header=call.headers.get(REQUEST_HEADER),

@@ -13,7 +13,7 @@ BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "2+2?"}], "temp
 
 def key(body: dict[str, Any], **other: Any) -> bytes:
     fields = {"path": CHAT, "tenant": "t", "model": "m", **other}
-    asked = question(body=json.dumps(body).encode(), **fields)
+    asked = question(body=body, **fields)
     assert asked is not None
     return asked.key
 
@@ -35,7 +35,7 @@ def test_what_changes_nothing_of_the_answer_does_not_count(other: dict[str, Any]
 
 def test_order_and_spaces_do_not_count() -> None:
     spaced = b'{ "temperature" : 0 , "messages":[{"content":"2+2?","role":"user"}]}'
-    asked = question(path=CHAT, body=spaced, tenant="t", model="m")
+    asked = question(path=CHAT, body=json.loads(spaced), tenant="t", model="m")
     assert asked is not None
     assert asked.key == key(BODY)
 
@@ -85,29 +85,24 @@ def test_digests_differ_where_parts_do(one: list[bytes], other: list[bytes]) -> 
     ],
 )
 def test_which_requests_leave_nothing_to_chance(fields: dict[str, Any], wanted: bool) -> None:
-    asked = question(path=CHAT, body=json.dumps(fields).encode(), tenant="", model="m")
+    asked = question(path=CHAT, body=fields, tenant="", model="m")
     assert asked is not None
     assert asked.is_deterministic is wanted
 
 
 def test_vectors_are_computed() -> None:
-    asked = question(path="/v1/embeddings", body=b'{"input":"x"}', tenant="", model="m")
+    asked = question(path="/v1/embeddings", body={"input": "x"}, tenant="", model="m")
     assert asked is not None
     assert asked.is_deterministic
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"7"])
-def test_what_is_no_object_is_not_cached(body: bytes) -> None:
-    assert question(path=CHAT, body=body, tenant="", model="m") is None
-
-
 def test_other_routes_are_not_cached() -> None:
-    assert question(path="/v1/responses", body=b"{}", tenant="", model="m") is None
+    assert question(path="/v1/responses", body={}, tenant="", model="m") is None
 
 
 def test_flights_tell_streams_and_usage_apart() -> None:
     options = {"include_usage": True}
     bodies = [BODY, {**BODY, "stream": True}, {**BODY, "stream": True, "stream_options": options}]
-    found = [question(path=CHAT, body=json.dumps(b).encode(), tenant="", model="m") for b in bodies]
+    found = [question(path=CHAT, body=b, tenant="", model="m") for b in bodies]
     assert len({asked.flight_key for asked in found if asked}) == 3
     assert len({asked.key for asked in found if asked}) == 1

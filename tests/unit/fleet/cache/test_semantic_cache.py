@@ -70,9 +70,7 @@ class Gateway:
             if message["type"] == "http.response.start":
                 self.headers = {k.decode(): v.decode() for k, v in message["headers"]}
 
-        inquiry = self.cache.ask(
-            path=CHAT, body=json.dumps(content).encode(), tenant=tenant, model="m"
-        )
+        inquiry = self.cache.ask(path=CHAT, body=content, tenant=tenant, model="m")
         outcome = await serve(self.cache, inquiry, hear, make, admitted)
         await self.cache.settle()
         return outcome

@@ -66,7 +66,7 @@ class Gateway:
         self, body: Any = BODY, header: str | None = None, **fields: Any
     ) -> "tuple[Heard, Outcome]":
         asked = {"path": CHAT, "tenant": "t", "model": "m", "header": header, **fields}
-        inquiry = self.cache.ask(body=json.dumps(body).encode(), **asked)
+        inquiry = self.cache.ask(body=body, **asked)
         heard = Heard()
         outcome = await serve(self.cache, inquiry, heard.send, self.make, self.admit)
         await self.cache.settle()
@@ -283,7 +283,7 @@ async def test_routes_without_a_cache_and_caches_that_are_off() -> None:
     assert outcome.result is Result.BYPASS
     assert "x-headrace-cache" not in heard.headers
     off = ResponseCache(CacheConfig(), DictStore(), gateway.clock, gateway.metrics)
-    inquiry = off.ask(path=CHAT, body=json.dumps(BODY).encode(), tenant="", model="m")
+    inquiry = off.ask(path=CHAT, body=BODY, tenant="", model="m")
     assert inquiry is not None
     assert not any((inquiry.may_look, inquiry.may_keep, inquiry.may_share))
 

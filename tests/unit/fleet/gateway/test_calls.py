@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.errors import BadRequestError
-from headrace.fleet.gateway.call import Call, patched, read_call
+from headrace.fleet.gateway.call import Call, Terms, patched, read_call
 from headrace.fleet.gateway.endpoints import ENDPOINTS
 
 
@@ -20,8 +20,7 @@ def read(body: object, path: str = "/v1/chat/completions") -> Call:
         {},
         request_id="r",
         arrival=0.0,
-        chars_per_token=4.0,
-        default_max_tokens=100,
+        terms=Terms(4.0, 100),
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
@@ -25,7 +26,13 @@ log = logging.getLogger("headrace.fleet")
 class Books:
     """The accounts of one gateway, open: `accounts` at the door, `ledger` at the end of a request, `usage` to read it."""
 
-    def __init__(self, config: FleetConfig, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        config: FleetConfig,
+        clock: Clock,
+        metrics: Metrics,
+        model_label: Callable[[str], str] = str,
+    ) -> None:
         """Raises ConfigError. Reads the disk; `start` when there is an event loop."""
         self._config = config.accounts
         self._metrics = metrics
@@ -36,7 +43,7 @@ class Books:
         """None without a directory."""
         self._store = self._open(clock)
         self.accounts = Accounts(directory, self._store, clock, self._refused)
-        self.ledger = Ledger(config.accounts.usage, clock, metrics, self._journal)
+        self.ledger = Ledger(config.accounts.usage, clock, metrics, self._journal, model_label)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

@@ -1,6 +1,7 @@
 """The usage ledger: one row for each request, written behind in groups. It never holds a request up."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -63,14 +64,21 @@ class Ledger:
     """Counts every request in the metrics, and writes it down where there is a journal."""
 
     def __init__(
-        self, config: UsageConfig, clock: Clock, metrics: Metrics, journal: Journal | None
+        self,
+        config: UsageConfig,
+        clock: Clock,
+        metrics: Metrics,
+        journal: Journal | None,
+        model_label: Callable[[str], str] = str,
     ) -> None:
+        """`model_label` is a model's name in metrics."""
         self._config = config
         self._clock = clock
         self._metrics = metrics
         self._journal = journal
         self._rows: deque[UsageRow] = deque()
         self._keys = BoundedNames()
+        self._label = model_label
 
     def record(self, row: UsageRow) -> None:
         """A request has ended. Where the disk does not keep up, rows are dropped and counted."""
@@ -86,17 +94,17 @@ class Ledger:
         """In the metrics only: a request that came to no replica. A client that is turned away a thousand times a
         second must not drive out rows of what was used.
         """
-        key = self._keys.label(row.key)
-        self._metrics.add(ACCOUNT_REQUESTS, (row.model, key, str(row.status)))
+        key, model = self._keys.label(row.key), self._label(row.model)
+        self._metrics.add(ACCOUNT_REQUESTS, (model, key, str(row.status)))
         for kind, tokens in (
             ("input", row.prompt_tokens - row.cached_tokens),
             ("cached", row.cached_tokens),
             ("output", row.output_tokens),
         ):
             if tokens > 0:
-                self._metrics.add(ACCOUNT_TOKENS, (row.model, key, kind), tokens)
+                self._metrics.add(ACCOUNT_TOKENS, (model, key, kind), tokens)
         if row.cost:
-            self._metrics.add(ACCOUNT_COST, (row.model, key), amount(row.cost))
+            self._metrics.add(ACCOUNT_COST, (model, key), amount(row.cost))
 
     def flush(self) -> None:
         """Hand over what was recorded, and let go of what is too old or too much. Does not wait.

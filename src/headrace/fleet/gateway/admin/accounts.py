@@ -11,13 +11,10 @@ from headrace.fleet.gateway.accounts.account import CreatedKey, KeyInfo, NewKey
 from headrace.fleet.gateway.accounts.build import Books
 from headrace.fleet.gateway.accounts.desk import read_new_key, usage_export, usage_sums
 from headrace.fleet.gateway.accounts.usage import FORMATS, GROUPS, UsageSum
-from headrace.web.asgi import App, Receive, Scope, Send, send_json, start_message
-from headrace.web.bodies import BodyBudget, read_body
-from headrace.web.endpoint import Endpoint, Operation
-from headrace.web.keys import KeyRing
+from headrace.fleet.gateway.admin.door import Door
+from headrace.web.asgi import Receive, Scope, Send, send_json, start_message
+from headrace.web.endpoint import Endpoint
 
-#: Bytes of a body that an operator sends.
-MAX_BODY_BYTES = 1024 * 1024
 _TEXT = {"type": "string"}
 _ROWS = dict.fromkeys(("since", "until", "key", "tenant", "model"), _TEXT)
 
@@ -37,11 +34,9 @@ class UsageAnswer(Struct, frozen=True, kw_only=True):
 class AccountsAdmin:
     """The part of the admin API that is about who pays."""
 
-    def __init__(self, books: Books, keys: KeyRing) -> None:
-        """`keys` are the operators' own."""
+    def __init__(self, books: Books, door: Door) -> None:
         self._books = books
-        self._keys = keys
-        self._bodies = BodyBudget(MAX_BODY_BYTES)
+        self._door = door
 
     def endpoints(self) -> list[Endpoint]:
         """Every route of it."""
@@ -50,49 +45,30 @@ class AccountsAdmin:
             "format": {"type": "string", "enum": list(FORMATS)},
             **_ROWS,
         }
+        endpoint = self._door.endpoint
         return [
-            self._endpoint(
-                "GET", "/keys", self._list, Operation(
-                    summary="All keys, without their texts.", tag="admin", response=KeyList
-                ),
+            endpoint("GET", "/keys", self._list, "All keys, without their texts.", response=KeyList),
+            endpoint(
+                "POST", "/keys", self._create, "Create a key; its text is in this answer and nowhere else.",
+                request=NewKey, response=CreatedKey,
             ),
-            self._endpoint(
-                "POST", "/keys", self._create, Operation(
-                    summary="Create a key; its text is in this answer and nowhere else.",
-                    tag="admin", request=NewKey, response=CreatedKey,
-                ),
+            endpoint(
+                "DELETE", "/keys/{name}", self._revoke, "Revoke a created key.", response=KeyInfo
             ),
-            self._endpoint(
-                "DELETE", "/keys/{name}", self._revoke, Operation(
-                    summary="Revoke a created key.", tag="admin", response=KeyInfo
-                ),
+            endpoint(
+                "GET", "/usage", self._sum, "Sums of the ledger.", query=grouped, response=UsageAnswer
             ),
-            self._endpoint(
-                "GET", "/usage", self._sum, Operation(
-                    summary="Sums of the ledger.", tag="admin", query=grouped, response=UsageAnswer
-                ),
-            ),
-            self._endpoint(
-                "GET", "/usage/rows", self._export, Operation(
-                    summary="Rows of the ledger, as JSON lines or CSV.", tag="admin",
-                    query=exported, content_type="application/jsonl",
-                ),
+            endpoint(
+                "GET", "/usage/rows", self._export, "Rows of the ledger, as JSON lines or CSV.",
+                query=exported, content_type="application/jsonl",
             ),
         ]  # fmt: skip
-
-    def _endpoint(self, method: str, path: str, app: App, operation: Operation) -> Endpoint:
-        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-            self._keys.authenticate(scope)
-            await app(scope, receive, send)
-
-        return Endpoint(method, f"/admin{path}", guarded, operation)
 
     async def _list(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         await send_json(send, KeyList(keys=self._books.accounts.list_keys()))
 
     async def _create(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._bodies.reserve(scope) as reservation:
-            body = await read_body(receive, reservation)
+        body = await self._door.body(scope, receive)
         if body is None:
             return
         try:

@@ -7,30 +7,25 @@ from headrace.config.fleet.read import construct
 from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, ConfigError, NotFoundError
+from headrace.fleet.gateway.admin.door import Door
 from headrace.fleet.gateway.admin.shapes import Done, FleetStatus, status_of
 from headrace.fleet.registry import Registry
 from headrace.fleet.replica import Replica
 from headrace.web.asgi import App, Receive, Scope, Send, send_json
-from headrace.web.bodies import BodyBudget, read_body
-from headrace.web.endpoint import Endpoint, Operation
-from headrace.web.keys import KeyRing
-
-#: Bytes of a body that an operator sends.
-MAX_BODY_BYTES = 1024 * 1024
+from headrace.web.endpoint import Endpoint
 
 
 class Admin:
     """The admin API of one gateway."""
 
     def __init__(
-        self, registry: Registry, reload: Callable[[], None], keys: KeyRing, clock: Clock
+        self, registry: Registry, reload: Callable[[], None], door: Door, clock: Clock
     ) -> None:
         """`reload` raises ConfigError for a file that is refused."""
         self._registry = registry
         self._reload = reload
-        self._keys = keys
+        self._door = door
         self._clock = clock
-        self._bodies = BodyBudget(MAX_BODY_BYTES)
 
     def endpoints(self) -> list[Endpoint]:
         """Every route of it."""
@@ -47,13 +42,8 @@ class Admin:
         ]
 
     def _endpoint(self, method: str, path: str, app: App, summary: str) -> Endpoint:
-        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-            self._keys.authenticate(scope)
-            await app(scope, receive, send)
-
         response = FleetStatus if method == "GET" else Done
-        operation = Operation(summary=summary, tag="admin", response=response)
-        return Endpoint(method, f"/admin{path}", guarded, operation)
+        return self._door.endpoint(method, path, app, summary, response=response)
 
     async def _show(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         now = self._clock.monotonic()
@@ -61,8 +51,7 @@ class Admin:
         await send_json(send, FleetStatus(replicas=found))
 
     async def _add(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._bodies.reserve(scope) as reservation:
-            body = await read_body(receive, reservation)
+        body = await self._door.body(scope, receive)
         if body is None:
             return
         spec = _spec(body)

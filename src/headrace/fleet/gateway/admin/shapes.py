@@ -56,6 +56,8 @@ class Done(Struct, frozen=True, kw_only=True):
 def status_of(replica: Replica, now: float) -> ReplicaStatus:
     """`now` is `Clock.monotonic`."""
     spec, report = replica.spec, replica.report
+    if replica.ready_since is None:
+        report = None  # what it told before it died says nothing of now
     return ReplicaStatus(
         id=replica.id,
         url=spec.url,

@@ -49,9 +49,10 @@ class Admission:
         free: FreePlaces,
         *,
         metrics: Metrics | None = None,
+        model_label: Callable[[str], str] = str,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """`draw` gives numbers uniform in [0, 1), for gradual shedding."""
+        """`draw` gives numbers uniform in [0, 1), for gradual shedding. `model_label` is a lane's name in metrics."""
         self._config = config
         self._clock = clock
         self._free = free
@@ -60,7 +61,7 @@ class Admission:
         """Models that requests wait for; the one that got a turn last is at the end."""
         self._is_going_on = False
         self._room = Room(config, self._lanes, draw)
-        self._report = FlowReport(metrics or Metrics())
+        self._report = FlowReport(metrics or Metrics(), model_label)
         self._futures: dict[Waiter, asyncio.Future[Slot]] = {}
         self._limits: list[tuple[float, int, Waiter]] = []
         self._number = 0
@@ -209,8 +210,7 @@ class Admission:
 
     def write_gauges(self) -> None:
         """Bring the gauges up to date; before metrics are read."""
-        for name, lane in self._lanes.items():
-            self._report.gauge_lane(name, lane)
+        self._report.gauge_lanes(self._lanes)
         self._report.gauge_total(self._room.total)
 
     def _lane(self, ticket: Ticket) -> Lane:

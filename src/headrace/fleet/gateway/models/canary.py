@@ -190,6 +190,10 @@ class Canaries:
         """Rules whose canary is off, and why: the state that `resolve` takes."""
         return {name: why for name, one in self._trials.items() if (why := one.look(now))}
 
+    def breaches(self) -> Mapping[str, int]:
+        """Comparisons in a row that each canary has failed, by its rule."""
+        return {name: one.breaches for name, one in self._trials.items()}
+
     def reset(self, rule: str) -> bool:
         """Try a canary again, whatever was; False if there is no such rule."""
         canary = self._trials.get(rule)

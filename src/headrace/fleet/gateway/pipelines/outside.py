@@ -3,6 +3,7 @@
 KServe v2: https://github.com/kserve/open-inference-protocol, POST /v2/models/NAME/infer.
 """
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +14,8 @@ from headrace.config.fleet.gateway import TimeoutConfig
 from headrace.core.errors import BadGatewayError
 from headrace.fleet.upstream.failure import UpstreamError
 from headrace.fleet.upstream.pool import Pool, address_of
+
+log = logging.getLogger("headrace.fleet")
 
 
 class Outside:
@@ -44,8 +47,8 @@ class Outside:
         try:
             found = msgspec.json.decode(answer, type=dict[str, Any])
             if status >= 400:
-                reason = str(found.get("error"))[:300]
-                raise BadGatewayError(f"The model '{model}' answered {status}: {reason}.")
+                log.warning("The model %s: %s", model, str(found.get("error"))[:300])
+                raise BadGatewayError(f"The model '{model}' answered with status {status}.")
             outputs = {str(each["name"]): each["data"] for each in found["outputs"]}
         except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError):
             raise BadGatewayError(f"The server of '{model}' does not speak KServe v2.") from None
@@ -72,7 +75,9 @@ class Outside:
             finally:
                 pool.release(response)
         except UpstreamError as error:
-            raise BadGatewayError(f"{parts.netloc} failed: {error.detail}.") from None
+            # Where that server is, and what exactly it did, is for the operator.
+            log.warning("%s failed a step: %s", parts.netloc, error)
+            raise BadGatewayError("The server of this step failed to answer.") from None
 
     def _pool(self, url: str) -> Pool:
         found = self._pools.get(url)

@@ -5,12 +5,12 @@ not; calls of its own tools end the answer as they would without a loop. Where a
 gateway's go first, and the model is asked again.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
-from headrace.core.errors import BadRequestError, HeadraceError
+from headrace.core.errors import BadRequestError, GatewayTimeoutError, HeadraceError
 from headrace.fleet.gateway.inner import InnerAnswer, Sink
 from headrace.fleet.gateway.tools.plan import ToolPlan
 from headrace.fleet.gateway.tools.rounds import (
@@ -23,8 +23,8 @@ from headrace.fleet.gateway.tools.rounds import (
 )
 from headrace.fleet.gateway.tools.told import ToldStream
 from headrace.fleet.gateway.tools.toolbox import Toolbox
+from headrace.fleet.gateway.tools.turn import Turn, in_time
 from headrace.fleet.gateway.tools.usage import Usage
-from headrace.fleet.gateway.tools.values import NO_MORE, Result
 from headrace.web.asgi import Send, send_body
 from headrace.web.streaming import DONE
 
@@ -39,10 +39,8 @@ class ChatLoop:
         self, toolbox: Toolbox, plan: ToolPlan, body: dict[str, Any], request_id: str, ask: Ask
     ) -> None:
         """Raises BadRequestError."""
-        self._toolbox = toolbox
         self._config = toolbox.config
         self._plan = plan
-        self._request_id = request_id
         self._ask = ask
         given = body.get("messages")
         if not isinstance(given, list):
@@ -52,15 +50,19 @@ class ChatLoop:
         if not plan.functions():
             del self._body["tools"]
             self._body.pop("tool_choice", None)
-        self._calls_left = self._config.max_calls
+        self._turn = Turn(toolbox, plan, request_id)
         self._usage = Usage()
 
     async def run(self, send: Send) -> None:
         """Answer the client. Raises HeadraceError before the first byte."""
         if self._body.get("stream") is True:
-            await self._run_streamed(send)
+            stream = ToldStream(send)
+            try:
+                await in_time(self._run_streamed(stream), self._config.timeout)
+            except GatewayTimeoutError as error:
+                await stream.break_off(error)
         else:
-            answer = await self._whole()
+            answer = await in_time(self._whole(), self._config.timeout)
             await send_body(send, answer.body, status=answer.status)
 
     # -- rounds -----------------------------------------------------------------------------------
@@ -77,14 +79,10 @@ class ChatLoop:
 
     async def _call(self, text: str, calls: Calls) -> None:
         """Call tools, and put calls and results behind the messages."""
-        now, late = calls[: self._calls_left], calls[self._calls_left :]
-        self._calls_left -= len(now)
-        wanted = [
-            (self._plan.own[call["function"]["name"]], str(call["function"]["arguments"]))
-            for call in now
-        ]
-        results: Sequence[Result] = await self._toolbox.call_all(wanted, self._request_id)
-        results = [*results, *(NO_MORE for _ in late)]
+        functions = [call["function"] for call in calls]
+        results = await self._turn.call(
+            [(function["name"], str(function["arguments"])) for function in functions]
+        )
         self._messages.append({"role": "assistant", "content": text or None, "tool_calls": calls})
         self._messages += [
             {"role": "tool", "tool_call_id": call["id"], "content": result.text}
@@ -120,8 +118,7 @@ class ChatLoop:
             told["choices"][0] = without_calls(told["choices"][0], self._plan.own)
         return InnerAnswer(200, msgspec.json.encode(told))
 
-    async def _run_streamed(self, send: Send) -> None:
-        stream = ToldStream(send)
+    async def _run_streamed(self, stream: ToldStream) -> None:
         name: dict[str, Any] = {}
         for number in range(self._config.max_rounds):
             body = {**self._round_body(number), "stream_options": {"include_usage": True}}

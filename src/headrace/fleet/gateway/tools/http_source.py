@@ -1,6 +1,7 @@
 """Plain HTTP endpoints as tools."""
 
 import asyncio
+import logging
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -14,6 +15,8 @@ from headrace.fleet.upstream.pool import Pool, address_of
 
 #: Bytes of an answer that are read, whatever a model gets of it.
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
+
+log = logging.getLogger("headrace.fleet.tools")
 
 
 class HttpSource:
@@ -45,7 +48,10 @@ class HttpSource:
         except TimeoutError:
             return Result(f"The tool took more than {self._tool.timeout:g} s.", True)
         except UpstreamError as error:
-            return Result(f"The tool failed: {error.detail}", True)
+            log.warning("The tool %s failed: %s", self._tool.name, error)
+            return Result(
+                f"The tool failed: {error.kind}.", True
+            )  # where it is is no affair of a model's
         text = cut(answer.decode("utf-8", "replace"), self._tool.max_result)
         if status >= 400:
             return Result(f"The tool answered with status {status}: {text}", True)

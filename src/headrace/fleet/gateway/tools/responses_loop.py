@@ -15,8 +15,8 @@ from headrace.fleet.gateway.tools.response_events import events_of
 from headrace.fleet.gateway.tools.rounds import UNREADABLE, with_choice
 from headrace.fleet.gateway.tools.told import ToldStream
 from headrace.fleet.gateway.tools.toolbox import Toolbox
+from headrace.fleet.gateway.tools.turn import Turn, in_time
 from headrace.fleet.gateway.tools.usage import Usage
-from headrace.fleet.gateway.tools.values import NO_MORE
 from headrace.web.asgi import Send, send_body
 from headrace.web.streaming import named_event
 
@@ -32,7 +32,6 @@ class ResponsesLoop:
     ) -> None:
         self._toolbox = toolbox
         self._plan = plan
-        self._request_id = request_id
         self._ask = ask
         self._input = _read_input(body.get("input"), plan)
         own = [{"type": "function", **tool.function["function"]} for tool in plan.own.values()]
@@ -42,13 +41,13 @@ class ResponsesLoop:
             self._body.pop("tool_choice", None)
         self._body.pop("stream_options", None)
         self._is_stream = body.get("stream") is True
-        self._calls_left = toolbox.config.max_calls
+        self._turn = Turn(toolbox, plan, request_id)
         self._shown: list[dict[str, Any]] = []
         self._usage = Usage()
 
     async def run(self, send: Send) -> None:
         """Answer the client. Raises HeadraceError before the first byte."""
-        answer = await self.whole()
+        answer = await in_time(self.whole(), self._toolbox.config.timeout)
         if answer.status != 200 or not self._is_stream:
             await send_body(send, answer.body, status=answer.status)
             return
@@ -82,15 +81,14 @@ class ResponsesLoop:
         return item.get("type") == "function_call" and item.get("name") in self._plan.own
 
     async def _call(self, output: list[dict[str, Any]], calls: list[dict[str, Any]]) -> None:
-        now, late = calls[: self._calls_left], calls[self._calls_left :]
-        self._calls_left -= len(now)
-        wanted = [(self._plan.own[call["name"]], str(call.get("arguments", ""))) for call in now]
-        results = await self._toolbox.call_all(wanted, self._request_id)
+        results = await self._turn.call(
+            [(call["name"], str(call.get("arguments", ""))) for call in calls]
+        )
         is_own = {id(call) for call in calls}
         self._input += [
             item for item in output if item.get("type") != "function_call" or id(item) in is_own
         ]
-        for call, result in zip(calls, [*results, *(NO_MORE for _ in late)], strict=True):
+        for call, result in zip(calls, results, strict=True):
             self._input.append(
                 {
                     "type": "function_call_output",

@@ -16,6 +16,7 @@ from headrace.fleet.gateway.accounts.build import Books
 from headrace.fleet.gateway.accounts.ledger import UsageRow
 from headrace.fleet.gateway.accounts.money import nano
 from headrace.fleet.gateway.admin.accounts import AccountsAdmin
+from headrace.fleet.gateway.admin.door import Door
 from headrace.observe.metrics import Metrics
 from headrace.web.keys import KeyRing
 from headrace.web.middleware import Problems
@@ -30,7 +31,9 @@ class Desk:
         config = FleetConfig(accounts=accounts_config(**tables), flow=flow_config(**TWO_CLASSES))
         self.books = Books(config, clock, Metrics())
         ring = KeyRing(SecurityConfig(api_keys=Secret("operator")), clock)
-        self._router = Router(AccountsAdmin(self.books, ring).endpoints(), redirect_slashes=False)
+        self._router = Router(
+            AccountsAdmin(self.books, Door(ring)).endpoints(), redirect_slashes=False
+        )
         self._app = Problems(self._routed, lambda _: lambda answer: answer.body)
 
     async def _routed(self, scope, receive, send) -> None:

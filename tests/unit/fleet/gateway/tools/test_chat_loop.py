@@ -1,5 +1,6 @@
 """The tool loop of chat completions, against a model whose rounds are written down."""
 
+import asyncio
 import json
 
 import pytest
@@ -13,7 +14,12 @@ from tests.support.scripted_tools import (
     usage,
 )
 
-from headrace.core.errors import BadGatewayError, BadRequestError, OverloadedError
+from headrace.core.errors import (
+    BadGatewayError,
+    BadRequestError,
+    GatewayTimeoutError,
+    OverloadedError,
+)
 from headrace.fleet.gateway.tools.chat_loop import ChatLoop
 from headrace.fleet.gateway.tools.plan import read_plan
 from headrace.fleet.gateway.tools.values import Result
@@ -251,3 +257,31 @@ async def test_an_answer_without_calls_is_passed_on_as_it_came():
     heard, _ = await looped(model)
     assert heard.json["id"] == "r1"
     assert heard.json["usage"] == ANSWER.usage
+
+
+class Hanging:
+    """Answers its first rounds, and then nothing."""
+
+    def __init__(self, *rounds):
+        self._model = ScriptedModel(list(rounds))
+        self._left = len(rounds)
+
+    async def ask(self, body, send):
+        if not self._left:
+            await asyncio.Event().wait()
+        self._left -= 1
+        await self._model.ask(body, send)
+
+
+@pytest.mark.parametrize("rounds", [(), (CALLS,)])
+async def test_all_rounds_together_take_no_longer_than_they_may(rounds):
+    with pytest.raises(GatewayTimeoutError, match=r"more than 0\.05 s"):
+        await looped(Hanging(*rounds), config={"timeout": 0.05})
+    if rounds:  # its text was told
+        heard, _ = await looped(Hanging(*rounds), config={"timeout": 0.05}, stream=True)
+        assert heard.text == "Let me see"
+        assert "more than 0.05 s" in heard.events[-1]["error"]["message"]
+        assert heard.body.endswith(b"data: [DONE]\n\n")
+    else:
+        with pytest.raises(GatewayTimeoutError):
+            await looped(Hanging(*rounds), config={"timeout": 0.05}, stream=True)

@@ -1,0 +1,82 @@
+"""Names that clients choose: never labels of metrics, and nothing is told of those that a key may not use."""
+
+import re
+
+import pytest
+from tests.support.fake_replica import replicas
+from tests.support.in_process_gateway import gateway_over, quick, spec_of
+
+from headrace.config.fleet.accounts import AccountsConfig, KeyConfig
+from headrace.config.fleet.cache import CacheConfig
+from headrace.config.fleet.flow import FlowConfig
+from headrace.config.fleet.replicas import ReplicaSpec
+from headrace.config.secret import Secret
+from headrace.observe.catalogue import ACCOUNT_REQUESTS, FLOW_REFUSED
+
+
+@pytest.mark.parametrize("has_replica", [False, True])
+async def test_names_that_nobody_serves_are_no_labels(has_replica):
+    specs = [ReplicaSpec(url="http://127.0.0.1:9")] if has_replica else []
+    config = quick(specs, cache=CacheConfig(enabled=True), flow=FlowConfig(cold_wait=0.0))
+    async with gateway_over([], config) as gateway:
+        calls = [gateway.call(model=f"junk-{n}", temperature=0) for n in range(20)]
+        for call in calls:
+            assert (await call.end()).status in (404, 503)
+        page = await gateway.call("/metrics", body=b"", method="GET").end()
+        text = page.body.decode()
+        assert "junk" not in text
+        for metric in (FLOW_REFUSED, ACCOUNT_REQUESTS):
+            counted = re.findall(
+                rf'^{metric.name}\{{model="other"[^}}]*\}} ([\d.]+)', text, re.MULTILINE
+            )
+            assert sum(map(float, counted)) == 20, metric.name
+
+
+async def test_a_key_is_told_of_its_own_models_only():
+    accounts = AccountsConfig(
+        keys=(
+            KeyConfig(name="a", key=Secret("sk-a"), models=("mine*",)),
+            KeyConfig(name="b", key=Secret("sk-b")),
+        )
+    )
+    async with replicas(1, model="secret") as one, replicas(1, model="mine-1") as two:
+        fakes = [*one, *two]
+        config = quick([spec_of(fake) for fake in fakes], accounts=accounts)
+        async with gateway_over(fakes, config) as gateway:
+            of_a, of_b = ({"authorization": f"Bearer sk-{name}"} for name in "ab")
+            missing = await gateway.call(headers=of_a, model="mine-2").end()
+            assert missing.status == 404
+            assert b"mine-1" in missing.body
+            assert b"secret" not in missing.body
+            listed = await gateway.call("/v1/models", body=b"", method="GET", headers=of_a).end()
+            assert [card["id"] for card in listed.json["data"]] == ["mine-1"]
+            listed = await gateway.call("/v1/models", body=b"", method="GET", headers=of_b).end()
+            assert [card["id"] for card in listed.json["data"]] == ["mine-1", "secret"]
+            # One model is usable, so that it need not be named.
+            assert (await gateway.call(headers=of_a, max_tokens=1).end()).status == 200
+            unclear = await gateway.call(headers=of_b, max_tokens=1).end()
+            assert (unclear.status, unclear.error["param"]) == (400, "model")
+
+
+async def test_shared_answers_are_written_down_with_what_they_cost():
+    async with replicas(1, gap=0.01) as fakes:
+        config = quick([spec_of(fakes[0])], cache=CacheConfig(enabled=True))
+        async with gateway_over(fakes, config) as gateway:
+            rows = []
+            gateway.gateway.parts.books.ledger.record = rows.append
+            for is_stream in (True, False):
+                rows.clear()
+                calls = [
+                    gateway.call(max_tokens=5 + is_stream, temperature=0, stream=is_stream)
+                    for _ in range(3)
+                ]
+                for call in calls:
+                    await call.end()
+                assert sorted(call.headers["x-headrace-cache"] for call in calls) == [
+                    "miss",
+                    "shared",
+                    "shared",
+                ]
+                assert [row.output_tokens for row in rows] == [5 + is_stream] * 3
+                assert len({row.prompt_tokens for row in rows}) == 1
+                assert [bool(row.replica) for row in rows].count(True) == 1
