@@ -1,6 +1,7 @@
 """`headrace up` and `headrace down` with real servers: killed at any moment, adopted, drained, replaced."""
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -135,3 +136,37 @@ def test_kept_replicas_run_on_until_they_are_taken_down(file: Path, model: Path)
     done = down(file)
     assert (done.returncode, done.stderr) == (0, "")
     assert is_gone(server)
+
+
+def test_a_new_version_is_rolled_out_and_a_bad_one_back_without_a_failed_request(
+    tmp_path: Path, file: Path, model: Path
+) -> None:
+    other = make_tiny_llama(tmp_path / "other", seed=3)
+    statuses: list[int] = []
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            statuses.append(complete(running.url))
+
+    with no_servers_left(other), UpProcess(file) as running:
+        running.wait_ready()
+        (old,) = running.replicas()
+        client = threading.Thread(target=ask)
+        client.start()
+        try:
+            file.write_text(file.read_text().replace(str(model), str(other)))
+            running.process.send_signal(signal.SIGHUP)
+            until(lambda: servers(other) and not servers(model), "all are of the new version", 60)
+            (new,) = (name for name in running.replicas() if name != old)
+            file.write_text(file.read_text().replace(f"model: {other}", "model: /no/such/model"))
+            running.process.send_signal(signal.SIGHUP)
+            until(lambda: any("/no/such/model" in line for line in running.lines), "it fails", 60)
+            until(lambda: list(running.replicas().items()) == [(new, "ready")], "all is back", 60)
+        finally:
+            is_over.set()
+            client.join()
+        running.process.send_signal(signal.SIGTERM)
+        assert running.wait() == 0
+    assert len(statuses) > 3
+    assert set(statuses) == {200}
