@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from headrace.config.fleet.pools import DriverKind, PoolConfig
 from headrace.core.errors import DriverError, NotFoundError
+from headrace.fleet.drivers.dressing import dressed
 from headrace.fleet.drivers.protocol import Driver, Instance
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class Places:
             if isinstance(found, DriverError):
                 faults[kind] = str(found)
                 continue
-            instances += found
+            instances += dressed(found, pools)
             self._homes.update({instance.id: self._drivers[kind] for instance in found})
         if not faults:
             known = {instance.id for instance in instances}
