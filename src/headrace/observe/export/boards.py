@@ -8,6 +8,7 @@ from headrace.observe import (
     cache_metrics,
     catalogue,
     gateway_metrics,
+    model_metrics,
     system_metrics,
 )
 from headrace.observe.metric import Kind, Metric
@@ -45,7 +46,7 @@ def boards() -> tuple[Board, ...]:
         ),
         Board(
             "headrace-engine", "headrace: servers and engines",
-            tuple(m for m in own if m not in of_gateway),
+            (*(m for m in own if m not in of_gateway), *_metrics(vars(model_metrics))),
         ),
         Board("headrace-autoscaler", "headrace: autoscaler", scaler),
         Board("headrace-system", "headrace: processes and devices", system),
