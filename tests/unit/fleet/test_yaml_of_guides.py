@@ -12,7 +12,7 @@ from headrace.fleet.gateway.accounts.directory import Directory
 
 ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.DOTALL | re.MULTILINE)
-NAMES = ("keys-and-budgets.md", "fairness.md", "up.md", "ray.md", "kubernetes.md")
+NAMES = ("keys-and-budgets.md", "fairness.md", "autoscaling.md", "up.md", "ray.md", "kubernetes.md")
 GUIDES = [ROOT / "docs/guides" / name for name in NAMES]
 
 
