@@ -35,14 +35,22 @@ def machine(directory: Path, clock: Clock, command: tuple[str, ...] = OBEDIENT) 
 
 @contextmanager
 def swept(directory: Path) -> Iterator[Path]:
-    """A directory of notes; every process that has been noted there is gone afterwards, whatever the test did."""
-    before = {process.pid for process in psutil.process_iter()}
+    """A directory of notes; afterwards none of the replicas runs that write their logs there, whatever the test did."""
     try:
         yield directory
     finally:
-        for process in psutil.process_iter(["cmdline"]):
-            if process.pid not in before and "stub" in (process.info["cmdline"] or ()):
-                end_session(process.pid)
+        until(lambda: not _swept(directory), f"all replicas of {directory} are gone")
+
+
+def _swept(directory: Path) -> bool:
+    """Some were found, and killed; they may just have started others."""
+    found = False
+    for pid in psutil.pids():
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/fd/2").readlink().parent == directory:
+                found = True
+                os.kill(pid, signal.SIGKILL)
+    return found
 
 
 def end_session(pid: int) -> None:

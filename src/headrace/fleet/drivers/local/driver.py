@@ -14,6 +14,9 @@ from headrace.fleet.drivers.blocking import OneAtATime
 from headrace.fleet.drivers.local.machine import Machine
 from headrace.fleet.drivers.protocol import Instance
 
+#: Seconds between two looks at a replica that is late to end.
+_LOOK_PERIOD = 0.2
+
 log = logging.getLogger("headrace.fleet")
 
 
@@ -39,6 +42,7 @@ class LocalDriver:
         self._calls = OneAtATime("This machine")
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._looks: set[asyncio.Task[object]] = set()
+        self._is_closed = False
 
     async def list(self) -> Sequence[Instance]:
         """What the notes say, each held against its process."""
@@ -60,9 +64,7 @@ class LocalDriver:
             timer.cancel()
         if deadline is not None:
             # `list` looks at deadlines too; this is for those who do not ask again.
-            delay = max(0.0, deadline - self._clock.wall()) + 0.01
-            loop = asyncio.get_running_loop()
-            self._timers[instance_id] = loop.call_later(delay, self._look_again, instance_id)
+            self._look_in(instance_id, max(0.0, deadline - self._clock.wall()) + 0.01)
 
     async def describe(self, instance_id: str) -> Mapping[str, str] | None:
         """Pid, address, command, CPUs, the end of its log."""
@@ -70,18 +72,28 @@ class LocalDriver:
 
     async def close(self) -> None:
         """Replicas run on; those that are stopping are looked after by the next controller."""
+        self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         await asyncio.gather(*self._looks, return_exceptions=True)
 
-    def _look_again(self, instance_id: str) -> None:
-        self._timers.pop(instance_id, None)
-        look: asyncio.Task[object] = asyncio.ensure_future(self._calls.do(self._machine.list))
-        self._looks.add(look)
-        look.add_done_callback(self._note_look)
+    def _look_in(self, instance_id: str, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[instance_id] = loop.call_later(seconds, self._begin_look, instance_id)
 
-    def _note_look(self, look: asyncio.Task[object]) -> None:
-        self._looks.discard(look)
-        if not look.cancelled() and (error := look.exception()) is not None:
+    def _begin_look(self, instance_id: str) -> None:
+        self._timers.pop(instance_id, None)
+        look: asyncio.Task[object] = asyncio.ensure_future(self._look(instance_id))
+        self._looks.add(look)
+        look.add_done_callback(self._looks.discard)
+
+    async def _look(self, instance_id: str) -> None:
+        """Until it is gone: its time is over."""
+        try:
+            found = await self.list()
+        except DriverError as error:
             log.error("Replicas that stop could not be looked after: %s", error)
+            return
+        if not self._is_closed and any(instance.id == instance_id for instance in found):
+            self._look_in(instance_id, _LOOK_PERIOD)
