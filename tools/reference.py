@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fleet_reference import fleet
 
+from headrace.bench.analyze.options import AnalyzeOptions
 from headrace.bench.options import BenchOptions
 from headrace.bench.plan.options import PlanOptions
 from headrace.bench.simulate.options import SimulateOptions
@@ -121,6 +122,7 @@ def commands() -> str:
         "chat": ChatOptions,
         "bench": BenchOptions,
         "plan": PlanOptions,
+        "analyze": AnalyzeOptions,
         "simulate": SimulateOptions,
     }.items():
         lines += [f"## headrace {name}", "", "| Option | Default | Meaning |", "|---|---|---|"]

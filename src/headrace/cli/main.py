@@ -35,6 +35,9 @@ COMMANDS = {
     "vectors": Command("headrace.cli.vectors:main", "Fill a store of texts for pipelines."),
     "bench": Command("headrace.cli.bench:main", "Load any OpenAI-compatible server and measure."),
     "plan": Command("headrace.cli.plan:main", "Say what a model needs: memory, replicas, money."),
+    "analyze": Command(
+        "headrace.cli.analyze:main", "Say what bounds a server, and what would help."
+    ),
     "simulate": Command(
         "headrace.cli.simulate:main", "Play a load against a fleet on a fake clock."
     ),

@@ -45,7 +45,12 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     block_size: int
     num_blocks: int
     kv_bytes: int = 0
+    kv_format: str = ""
+    """How keys and values are kept: f32, bf16, int8, …"""
     weight_bytes: int = 0
+    """Of all parameters as they are served."""
+    parameters: int = 0
+    """Elements of all weight matrices."""
     tasks: tuple[Task, ...] = (Task.GENERATE,)
     """What it can do, its main task first."""
     pooling: PoolKind = PoolKind.LAST

@@ -189,6 +189,21 @@ CACHE_CONFIG = Metric(
     "the name is kept for dashboards made for vLLM.",
     ("block_size", "num_gpu_blocks"), vllm=("vllm:cache_config_info",),
 )  # fmt: skip
+MODEL_INFO = Metric(
+    "headrace_model_info", Kind.GAUGE, "info",
+    "1; the labels say how keys and values are kept, which instructions are used, and how many threads.",
+    ("kv_format", "isa", "threads"),
+)  # fmt: skip
+MODEL_WEIGHT_BYTES = Metric(
+    "headrace_model_weight_bytes", Kind.GAUGE, "bytes",
+    "Weights as they are served: a token that is decoded alone reads nearly all of them.",
+)  # fmt: skip
+MODEL_PARAMETERS = Metric(
+    "headrace_model_parameters", Kind.GAUGE, "parameters", "Elements of all weight matrices.",
+)  # fmt: skip
+KV_BYTES_PER_TOKEN = Metric(
+    "headrace_kv_bytes_per_token", Kind.GAUGE, "bytes", "Keys and values of one token, in all layers.",
+)  # fmt: skip
 
 # Server ----------------------------------------------------------------------------------------
 HTTP_REQUESTS = Metric(

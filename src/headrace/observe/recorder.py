@@ -56,10 +56,19 @@ class EngineRecorder:
         shape = (str(info.block_size), str(info.num_blocks))
         self._metrics.set(names.CACHE_CONFIG, (*self._labels, *shape), 1.0)
         self._metrics.set(names.MAX_SEQUENCES, self._labels, info.max_num_seqs)
+        self._tell_model(info)
         self._stats = EngineStats(
             blocks_total=info.num_blocks, blocks_free=info.num_blocks, block_size=info.block_size
         )
         self._set_gauges(self._stats)
+
+    def _tell_model(self, info: ModelInfo) -> None:
+        put, labels = self._metrics.set, self._labels
+        put(names.MODEL_INFO, (*labels, info.kv_format, info.isa, str(info.threads)), 1.0)
+        put(names.MODEL_WEIGHT_BYTES, labels, info.weight_bytes)
+        put(names.MODEL_PARAMETERS, labels, info.parameters)
+        tokens = info.num_blocks * info.block_size
+        put(names.KV_BYTES_PER_TOKEN, labels, info.kv_bytes / tokens if tokens else 0.0)
 
     def restarted(self) -> None:
         """The engine process was started again; its totals begin at 0."""

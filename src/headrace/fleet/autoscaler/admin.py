@@ -82,21 +82,8 @@ class PoolsAdmin:
         await send_json(send, self.status())
 
     def status(self) -> PoolsStatus:
-        """Of all pools, as of the last look; for the dashboard too."""
-        controller, now = self._controller, self._clock.monotonic()
-        planner, decisions = controller.planner, controller.entries.latest()
-        signals = {
-            pool.name: seen
-            for key, seen in controller.signals.items()
-            for pool in planner.groups.get(key, ())
-        }
-        pools = tuple(
-            pool_status(planner, name, decisions.get(name), signals.get(name), now)
-            for name in planner.pools
-        )
-        return PoolsStatus(
-            is_active=controller.is_leader, is_advisory=planner.config.advisory, pools=pools
-        )
+        """Of all pools, as of the last look."""
+        return status_of(self._controller, self._clock)
 
     async def _scale(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._bodies.reserve(scope) as reservation:
@@ -135,3 +122,21 @@ def _whole(query: dict[str, str], name: str, default: int, *, least: int, most: 
     if not (text.isascii() and text.isdecimal() and len(text) < 18 and least <= int(text) <= most):
         raise BadRequestError(f"'{name}' must be a number from {least} to {most}.", param=name)
     return int(text)
+
+
+def status_of(controller: Controller, clock: Clock) -> PoolsStatus:
+    """Of all pools, as of the last look; for the dashboard too."""
+    now = clock.monotonic()
+    planner, decisions = controller.planner, controller.entries.latest()
+    signals = {
+        pool.name: seen
+        for key, seen in controller.signals.items()
+        for pool in planner.groups.get(key, ())
+    }
+    pools = tuple(
+        pool_status(planner, name, decisions.get(name), signals.get(name), now)
+        for name in planner.pools
+    )
+    return PoolsStatus(
+        is_active=controller.is_leader, is_advisory=planner.config.advisory, pools=pools
+    )

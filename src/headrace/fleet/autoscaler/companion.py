@@ -5,9 +5,11 @@ from pathlib import Path
 
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
-from headrace.fleet.autoscaler.admin import PoolsAdmin
+from headrace.fleet.autoscaler.admin import PoolsAdmin, status_of
 from headrace.fleet.autoscaler.build import Surroundings, build_autoscaler
 from headrace.fleet.autoscaler.controller import Controller
+from headrace.fleet.autoscaler.views import decision_views, pool_views
+from headrace.fleet.dashboard.feeds import MAX_ROWS, DecisionView, PoolView
 from headrace.fleet.discovery import Discovery
 from headrace.fleet.drivers.build import check_pools, fleet_name, make_drivers, state_directory
 from headrace.fleet.gateway.build import Parts
@@ -39,6 +41,14 @@ class Autoscaler:
     def endpoints(self, keys: KeyRing) -> Sequence[Endpoint]:
         """Part of Companion."""
         return PoolsAdmin(self.controller, keys, self._clock).endpoints()
+
+    def pools(self) -> Sequence[PoolView]:
+        """Part of Companion."""
+        return pool_views(status_of(self.controller, self._clock))
+
+    def decisions(self) -> Sequence[DecisionView]:
+        """Part of Companion."""
+        return decision_views(self.controller.entries.last(MAX_ROWS))
 
     async def start(self) -> None:
         """Part of Companion."""

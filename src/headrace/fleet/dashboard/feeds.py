@@ -5,10 +5,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from headrace.fleet.autoscaler.values import Decision
 from headrace.fleet.slo.alerts import AlertState
 from headrace.fleet.slo.values import SloReport
 from headrace.fleet.slo.watch import SloWatch
+
+#: Rows of each list that are shown.
+MAX_ROWS = 200
 
 
 class PoolView(Struct, frozen=True, kw_only=True):
@@ -26,6 +28,23 @@ class PoolView(Struct, frozen=True, kw_only=True):
     """What the autoscaler wants; None: it has not said."""
     hourly_cost: float = 0.0
     """Of one replica."""
+
+
+class DecisionView(Struct, frozen=True, kw_only=True):
+    """What was decided of a pool, done for it, or went wrong."""
+
+    at: float
+    """`Clock.wall`."""
+    pool: str
+    kind: str = "decision"
+    """decision, action or fault."""
+    reason: str
+    """One sentence with its figures."""
+    current: int | None = None
+    desired: int | None = None
+    policy: str = ""
+    limited_by: str = ""
+    is_advisory: bool = False
 
 
 class AlertView(Struct, frozen=True, kw_only=True):
@@ -65,6 +84,6 @@ class Feeds(NamedTuple):
     """Where each comes from; newest first, and each of a bounded length."""
 
     pools: Callable[[], Sequence[PoolView]] = lambda: ()
-    decisions: Callable[[], Sequence[Decision]] = lambda: ()
+    decisions: Callable[[], Sequence[DecisionView]] = lambda: ()
     alerts: Callable[[], Sequence[AlertView]] = lambda: ()
     objectives: Callable[[], Sequence[SloReport]] = lambda: ()

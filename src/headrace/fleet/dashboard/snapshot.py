@@ -3,8 +3,7 @@
 from msgspec import Struct
 
 from headrace import __version__
-from headrace.fleet.autoscaler.values import Decision
-from headrace.fleet.dashboard.feeds import AlertView, Feeds, PoolView
+from headrace.fleet.dashboard.feeds import MAX_ROWS, AlertView, DecisionView, Feeds, PoolView
 from headrace.fleet.dashboard.requests import RequestPart
 from headrace.fleet.dashboard.series import SeriesPart
 from headrace.fleet.dashboard.tally import Sums
@@ -14,8 +13,6 @@ from headrace.fleet.gateway.flow.admission import Admission
 from headrace.fleet.registry import Registry
 from headrace.fleet.slo.values import SloReport
 
-#: Rows of each list that comes from elsewhere.
-MAX_ROWS = 200
 #: Tenants of one queue that are told: those with most waiting.
 MAX_TENANTS = 20
 
@@ -76,7 +73,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     tenants: tuple[Sums, ...]
     models: tuple[Sums, ...]
     pools: tuple[PoolView, ...]
-    decisions: tuple[Decision, ...]
+    decisions: tuple[DecisionView, ...]
     """Newest first."""
     alerts: tuple[AlertView, ...]
     objectives: tuple[SloReport, ...]

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
+from headrace.fleet.dashboard.feeds import DecisionView, PoolView
 from headrace.fleet.discovery import Discovery
 from headrace.fleet.gateway.build import Parts
 from headrace.web.endpoint import Endpoint
@@ -23,6 +24,14 @@ class Companion(Protocol):
 
     def endpoints(self, keys: KeyRing) -> Sequence[Endpoint]:
         """Of the admin API, behind these keys."""
+        ...
+
+    def pools(self) -> Sequence[PoolView]:
+        """For the dashboard."""
+        ...
+
+    def decisions(self) -> Sequence[DecisionView]:
+        """For the dashboard, newest first."""
         ...
 
     async def start(self) -> None:

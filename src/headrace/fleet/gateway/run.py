@@ -113,6 +113,9 @@ class Gateway:
         self._sources = Sources(self._all_sources(config))
         if self._companion is not None:
             self._companion.on_change = self._discover
+            self.dashboard.feeds = self.dashboard.feeds._replace(
+                pools=self._companion.pools, decisions=self._companion.decisions
+            )
         self._complaint = ""
         self._watching: asyncio.Task[None] | None = None
         self._num_signals = 0

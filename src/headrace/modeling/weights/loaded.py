@@ -31,6 +31,16 @@ class LoadedWeights(Mapping[str, LoadedParameter]):
         """Bytes of all arrays."""
         return sum(size_of(parameter) for parameter in self._parameters.values())
 
+    @property
+    def num_elements(self) -> int:
+        """Of all weight matrices."""
+        return sum(
+            part.weight.num_outputs * part.weight.num_inputs
+            for parameter in self._parameters.values()
+            if isinstance(parameter, tuple)
+            for part in parameter
+        )
+
 
 def size_of(parameter: LoadedParameter) -> int:
     """Bytes of one parameter's arrays."""

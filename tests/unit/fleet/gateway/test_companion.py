@@ -13,6 +13,8 @@ from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.secret import Secret
 from headrace.core.errors import ConfigError
+from headrace.fleet.dashboard.feeds import DecisionView, PoolView
+from headrace.fleet.dashboard.snapshot import Look
 from headrace.fleet.discovery import Discovery, StaticDiscovery
 from headrace.fleet.gateway.run import Gateway
 from headrace.web.endpoint import Endpoint
@@ -28,6 +30,12 @@ class Found:
 
     def sources(self) -> Mapping[str, Discovery]:
         return {"found": StaticDiscovery([ReplicaSpec(url="http://127.0.0.1:9", id="found")])}
+
+    def pools(self) -> list[PoolView]:
+        return []
+
+    def decisions(self) -> list[DecisionView]:
+        return [DecisionView(at=1.0, pool="chat", reason="Nobody asks.")]
 
     def endpoints(self, keys: KeyRing) -> Sequence[Endpoint]:
         self.keys = keys
@@ -52,6 +60,8 @@ async def test_a_gateway_and_its_companion(tmp_path: Path) -> None:
     gateway = Gateway(file, read_fleet(file), FakeClock(), lambda *_: found)
     await gateway.start()
     assert {replica.id for replica in gateway.parts.registry} == {"listed", "found"}
+    shown = gateway.dashboard.snapshot(Look())
+    assert [one.reason for one in shown.decisions] == ["Nobody asks."]
     file.write_text("pools: [{name: chat, model: m}]")
     with pytest.raises(ConfigError, match="No pools"):
         gateway.reload()

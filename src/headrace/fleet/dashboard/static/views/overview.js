@@ -18,7 +18,7 @@ const timed = (name) => TIMES.map(({ suffix, ...rest }) => ({ name: `${name}_${s
 
 export function create({ store }) {
   const stats = makeStats({
-    replicas: "Replicas ready", requests: "Requests / s", output: "Output tokens / s", ttft: "TTFT p95",
+    replicas: "Replicas ready", requests: "Requests / s", output: "Tokens out / s", ttft: "TTFT p95",
     itl: "ITL p95", waiting: "Waiting", errors: "Failed", cost: "Cost / h",
   });
   const charts = [
@@ -50,9 +50,9 @@ function tellStats(stats, { fine, snapshot }) {
   const ready = replicas.filter((replica) => replica.standing === "ready").length;
   const minute = (name) => mean(fine.last(name, 60));
   const recent = (name) => latest(fine.last(name, 60));
-  stats.set("replicas", `${ready} / ${replicas.length}`, ready === replicas.length ? "all of them" : `${replicas.length - ready} not ready`, ready === 0 ? "bad" : ready < replicas.length ? "warn" : "");
-  stats.set("requests", format.count(mean(fine.last("requests", 10))), `${format.count(minute("requests"))} over a minute`);
-  stats.set("output", format.count(mean(fine.last("output_tokens", 10))), `prompt ${format.count(minute("prompt_tokens"))}`);
+  stats.set("replicas", `${ready} / ${replicas.length}`, wordsOf(ready, replicas.length), ready === replicas.length ? "" : ready === 0 ? "bad" : "warn");
+  stats.set("requests", format.count(mean(fine.last("requests", 10))), `1 min: ${format.count(minute("requests"))}`);
+  stats.set("output", format.count(mean(fine.last("output_tokens", 10))), `in: ${format.count(minute("prompt_tokens"))}`);
   stats.set("ttft", format.seconds(recent("ttft_p95")), `p50 ${format.seconds(recent("ttft_p50"))}`);
   stats.set("itl", format.seconds(recent("itl_p95")), `p50 ${format.seconds(recent("itl_p50"))}`);
   const waiting = recent("waiting");
@@ -60,8 +60,13 @@ function tellStats(stats, { fine, snapshot }) {
   stats.set("waiting", format.count(waiting), waiting ? `longest ${format.seconds(longest)}` : `${format.count(recent("running"))} running`);
   const total = minute("requests");
   const failed = total ? minute("errors") / total : total === null ? null : 0;
-  stats.set("errors", format.percent(failed), "of the last minute", failed > 0.01 ? "bad" : "");
+  stats.set("errors", format.percent(failed), "last minute", failed > 0.01 ? "bad" : "");
   const spent = minute("cost");
   const fixed = snapshot.pools.reduce((sum, pool) => sum + pool.ready * pool.hourly_cost, 0);
-  stats.set("cost", format.money(fixed || (spent === null ? null : spent * 3600)), fixed ? "of the replicas" : "charged to tenants");
+  stats.set("cost", format.money(fixed || (spent === null ? null : spent * 3600)), fixed ? "of replicas" : "charged");
+}
+
+function wordsOf(ready, total) {
+  if (total === 0) return "none yet";
+  return ready === total ? "all of them" : `${total - ready} not ready`;
 }

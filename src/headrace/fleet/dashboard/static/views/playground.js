@@ -77,7 +77,6 @@ export function create() {
       event.preventDefault();
       submit();
     }
-    if (event.key === "Escape") stop();
   });
   clear.addEventListener("click", () => {
     stop();
@@ -94,7 +93,7 @@ export function create() {
     el("label", { class: "field" }, "System message", system),
     el("div", { class: "pair" }, el("label", { class: "field" }, "Temperature", temperature), el("label", { class: "field" }, "Max tokens", limit)));
   return {
-    element: el("div", {},
+    element: el("div", { onkeydown: (event) => event.key === "Escape" && stop() },
       el("div", { class: "head" }, el("h1", {}, title), el("div", { class: "tools" }, clear)), fault,
       el("div", { class: "play" }, settings, el("section", { class: "card talk" }, thread, form))),
     update() {

@@ -26,7 +26,7 @@ export function create() {
       keyed(pools, snapshot.pools, (pool) => pool.name, makePool, updatePool);
       setHidden(log, !snapshot.decisions.length);
       setHidden(noLog, snapshot.decisions.length > 0);
-      keyed(log, snapshot.decisions, (one) => `${one.at}/${one.pool}/${one.policy}`, makeDecision, updateDecision);
+      keyed(log, snapshot.decisions, (one) => JSON.stringify([one.at, one.pool, one.kind, one.policy, one.reason]), makeDecision, updateDecision);
     },
   };
 }
@@ -51,6 +51,13 @@ function updatePool(row, pool) {
   setText(row.sub, words.join(" · "));
 }
 
+function changeOf(one) {
+  if (one.kind === "fault") return ["fault", "bad"];
+  if (one.kind === "action") return ["done", ""];
+  if (one.desired === one.current) return [`stays at ${one.current}`, ""];
+  return [`${one.current} → ${one.desired}`, one.desired > one.current ? "ok" : ""];
+}
+
 function makeDecision() {
   const row = { time: el("time"), pool: el("span"), change: pill(), policy: el("span", { class: "muted" }), why: el("p", { class: "why" }), limit: el("p", { class: "why" }) };
   row.element = el("li", {}, row.time, el("div", {}, el("p", { class: "what" }, row.pool, row.change, row.policy), row.why, row.limit));
@@ -60,9 +67,9 @@ function makeDecision() {
 function updateDecision(row, one) {
   setText(row.time, format.clockTime(one.at));
   setText(row.pool, one.pool);
-  const step = one.desired - one.current;
-  setPill(row.change, step === 0 ? `stays at ${one.current}` : `${one.current} → ${one.desired}`, step > 0 ? "ok" : "");
+  setPill(row.change, ...changeOf(one));
   setText(row.policy, `${one.policy}${one.is_advisory ? ", advice only" : ""}`);
+  setHidden(row.policy, !one.policy);
   setText(row.why, one.reason);
   setText(row.limit, one.limited_by ? `Held back by ${one.limited_by}.` : "");
   setHidden(row.limit, !one.limited_by);
