@@ -50,7 +50,7 @@ class FakeWarmth:
     async def state(self, replica: Replica) -> ReplicaState | None:
         return ReplicaState.PARKED if replica.id in self._world.parked else None
 
-    async def wake(self, replica: Replica) -> None:
+    async def wake(self, replica: Replica, pool: PoolConfig) -> None:
         if self.refuses:
             raise DriverError("it will not")
         self._world.parked.discard(replica.id)

@@ -4,7 +4,7 @@
 made by `fleet/drivers/build.py`; they put `controller.discovery` to the gateway's sources, start it, and close it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from headrace.fleet.gateway.flow.admission import Admission
 from headrace.fleet.gateway.flow.slot import Slot
 from headrace.fleet.gateway.flow.values import Ticket
 from headrace.fleet.registry import Registry
+from headrace.fleet.replica import Replica
 from headrace.observe.metrics import Metrics
 
 LOCK, MEMORY = "autoscaler.lock", "autoscaler.json"
@@ -37,6 +38,8 @@ class Surroundings(NamedTuple):
     admission: Admission
     metrics: Metrics
     clock: Clock
+    look_now: Callable[[Replica], None] = lambda _: None
+    """Has a replica probed at once."""
 
 
 def build_autoscaler(
@@ -52,18 +55,20 @@ def build_autoscaler(
 
     Raises ConfigError for a directory that cannot be used.
     """
-    registry, admission, metrics, clock = around
+    registry, admission, metrics, clock, _ = around
     settings = config.autoscaler
     planner = Planner(config.pools, settings)
     sensors = Sensors(planner, registry, admission, metrics, clock)
     places = Places(drivers)
     entries = DecisionLog(settings.decisions)
     warm = warmth or HttpWarmth()
+    hands = Hands(planner, places, registry, warm, entries, metrics, clock)
+    hands.look_now = around.look_now
     kit = Kit(
         planner=planner,
         sensors=sensors,
         places=places,
-        hands=Hands(planner, places, registry, warm, entries, metrics, clock),
+        hands=hands,
         warmth=warm,
         registry=registry,
         lease=lease or FileLease(directory / LOCK),

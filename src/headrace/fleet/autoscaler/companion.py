@@ -71,7 +71,9 @@ def autoscaler_of(file: Path) -> MakeCompanion:
         name = fleet_name(config, file)
         drivers = make_drivers(name, config, clock)
         directory = state_directory(name, config.drivers)
-        around = Surroundings(parts.registry, parts.admission, parts.metrics, clock)
+        around = Surroundings(
+            parts.registry, parts.admission, parts.metrics, clock, parts.prober.look_now
+        )
         return Autoscaler(build_autoscaler(config, drivers, directory, around), clock)
 
     return make

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.core.clock import Clock
 from headrace.core.errors import DriverError
@@ -12,6 +12,7 @@ from headrace.fleet.autoscaler.places import Places
 from headrace.fleet.autoscaler.planner import Planner
 from headrace.fleet.autoscaler.warmth import Warmth
 from headrace.fleet.registry import Registry
+from headrace.fleet.replica import Replica
 from headrace.observe.autoscaler_metrics import DRIVER_ERRORS
 from headrace.observe.metrics import Metrics
 
@@ -31,6 +32,8 @@ class Hands:
         metrics: Metrics,
         clock: Clock,
     ) -> None:
+        self.look_now: Callable[[Replica], None] = lambda _: None
+        """Has a replica probed at once, which was told to serve."""
         self._planner = planner
         self._places = places
         self._registry = registry
@@ -92,12 +95,14 @@ class Hands:
     async def _wake(self, instance_id: str) -> None:
         replica = self._registry.get(instance_id)
         now = self._clock.monotonic()
-        if replica is None:
+        pool = self._pool_of(instance_id)
+        if replica is None or pool not in self._planner.pools:
             self._planner.note_not_woken(instance_id, "it is not known yet", now)
             return
         self._acted(instance_id, "is woken")
         try:
-            await self._warmth.wake(replica)
+            await self._warmth.wake(replica, self._planner.pools[pool])
+            self.look_now(replica)
             if replica.is_draining:
                 self._registry.set_draining(replica, False)
         except DriverError as error:

@@ -11,13 +11,20 @@ _WEIGHTS = (".gguf", ".safetensors")
 
 def expected_names(pool: PoolConfig) -> tuple[str, ...]:
     """`--served-model-name`, else the short name, or the stem of what a path or an address ends with."""
-    for flag, value in pool.serve.items():
-        if flag.lstrip("-") in _FLAGS:
-            return tuple(str(value).replace(",", " ").split())
+    if named := configured_names(pool):
+        return named
     last = PurePosixPath(pool.model.rstrip("/").rpartition(":")[2]).name or pool.model
     for suffix in _WEIGHTS:
         last = last.removesuffix(suffix)
     return (last,)
+
+
+def configured_names(pool: PoolConfig) -> tuple[str, ...]:
+    """Of `--served-model-name`; none where it is left out."""
+    for flag, value in pool.serve.items():
+        if flag.lstrip("-") in _FLAGS:
+            return tuple(str(value).replace(",", " ").split())
+    return ()
 
 
 def fits(lane: str, names: Iterable[str], version: str, labels: Mapping[str, str]) -> bool:

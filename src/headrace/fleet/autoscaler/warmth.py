@@ -1,21 +1,23 @@
 """The edge to replicas that are warm: asked for their state, woken, parked."""
 
 import asyncio
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import Struct
 
+from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.replicas import Dialect
 from headrace.core.errors import DriverError
 from headrace.core.stats import ReplicaState
+from headrace.fleet import control
+from headrace.fleet.autoscaler.names import configured_names
+from headrace.fleet.backends.values import Outgoing
 from headrace.fleet.replica import Replica
 from headrace.fleet.upstream.failure import UpstreamError
 
-CONTROL_HEADER: Final = "x-headrace-control"
-#: Seconds for its state, and for an order: loading a model that is not in the cache takes a while.
+#: Seconds for its state.
 STATE_PATIENCE: Final = 1.0
-ORDER_PATIENCE: Final = 120.0
 _MAX_BYTES: Final = 1024 * 1024
 
 
@@ -26,8 +28,8 @@ class Warmth(Protocol):
         """Its own word; None: it does not say."""
         ...
 
-    async def wake(self, replica: Replica) -> None:
-        """Have it serve its model, loaded and parked or not loaded yet. Raises DriverError if it will not."""
+    async def wake(self, replica: Replica, pool: PoolConfig) -> None:
+        """Have it serve its pool's model, loaded and parked or not loaded yet. Raises DriverError if it will not."""
         ...
 
     async def park(self, replica: Replica) -> None:
@@ -44,54 +46,41 @@ class HttpWarmth:
         if outgoing is None or replica.spec.dialect is not Dialect.HEADRACE:
             return None
         try:
-            status, body = await _ask(
-                replica,
-                outgoing.method,
-                outgoing.path,
-                dict(outgoing.headers),
-                patience=STATE_PATIENCE,
-            )
+            status, body = await _ask(replica, outgoing)
             return msgspec.json.decode(body, type=_State).state if status == 200 else None
         except (UpstreamError, TimeoutError, msgspec.MsgspecError):
             return None
 
-    async def wake(self, replica: Replica) -> None:
+    async def wake(self, replica: Replica, pool: PoolConfig) -> None:
         """Part of Warmth."""
-        state = await self.state(replica)
-        await self._order(replica, "load" if state is ReplicaState.EMPTY else "unpark")
+        token = _token(replica)
+        if await self.state(replica) is ReplicaState.EMPTY:
+            await control.load(replica.pool, token, pool.model, names=configured_names(pool))
+        else:
+            await control.unpark(replica.pool, token)
 
     async def park(self, replica: Replica) -> None:
         """Part of Warmth. It has drained already."""
-        await self._order(replica, "park", timeout=0.0)
-
-    async def _order(self, replica: Replica, order: str, **fields: Any) -> None:
-        token = replica.spec.control_token
-        if token is None:
-            raise DriverError("its control token is not known")
-        headers = {CONTROL_HEADER: str(token), "content-type": "application/json"}
-        body = msgspec.json.encode(fields)
-        try:
-            status, answer = await _ask(
-                replica, "POST", f"/control/{order}", headers, body, patience=ORDER_PATIENCE
-            )
-        except (UpstreamError, TimeoutError) as error:
-            raise DriverError(str(error) or "it does not answer") from None
-        if status != 200:
-            raise DriverError(f"status {status}: {answer[:200].decode(errors='replace')}")
+        await control.park(replica.pool, _token(replica), grace=0.0)
 
 
-async def _ask(
-    replica: Replica,
-    method: str,
-    path: str,
-    headers: dict[str, str],
-    body: bytes = b"",
-    *,
-    patience: float,
-) -> tuple[int, bytes]:
+def _token(replica: Replica) -> str:
+    token = replica.spec.control_token
+    if token is None:
+        raise DriverError("Its control token is not known.")
+    return str(token)
+
+
+async def _ask(replica: Replica, outgoing: Outgoing) -> tuple[int, bytes]:
     """Raises UpstreamError, TimeoutError."""
-    async with asyncio.timeout(patience):
-        response = await replica.pool.request(method, path, headers, body, first_byte=patience)
+    async with asyncio.timeout(STATE_PATIENCE):
+        response = await replica.pool.request(
+            outgoing.method,
+            outgoing.path,
+            outgoing.headers,
+            outgoing.body,
+            first_byte=STATE_PATIENCE,
+        )
         try:
             return response.status, await response.read_all(_MAX_BYTES)
         finally:

@@ -24,6 +24,8 @@ _TAKEN: Final = {
     "model": "it stands in `model`",
     "role": "it stands in `role`",
     "trusted_peer_token": "it is made for the fleet",
+    "control_token": "it is made for the fleet",
+    "start": "warm_replicas says how many are parked",
     "api_keys": "replicas are asked by the gateway only, and clients' keys stand under accounts.keys",
     "api_key_file": "replicas are asked by the gateway only, and clients' keys stand under accounts.keys",
     "ssl_certfile": "replicas are asked by the gateway only",
@@ -42,6 +44,7 @@ _NOT_INHERITED: Final = (
     "HEADRACE_SSL_CA_CERTS",
 )
 TOKEN_VARIABLE: Final = "HEADRACE_TRUSTED_PEER_TOKEN"
+CONTROL_VARIABLE: Final = "HEADRACE_CONTROL_TOKEN"
 #: The server goes on with what it has until its driver kills it: how long that may take is said when it is stopped.
 _DRAIN_SECONDS: Final = 3600
 
@@ -66,11 +69,16 @@ def check_pool(pool: PoolConfig) -> None:
         raise ConfigError(f"The pool {pool.name}: {error}") from None
 
 
-def serve_arguments(pool: PoolConfig, *, threads: int = 0) -> list[str]:
-    """Of `headrace serve`, all but where it listens; nothing in it is secret. Raises ConfigError."""
+def serve_arguments(pool: PoolConfig, *, threads: int = 0, parked: bool = False) -> list[str]:
+    """Of `headrace serve`, all but where it listens; nothing in it is secret. Raises ConfigError.
+
+    `parked`: its model is loaded and gives its memory back until it is woken.
+    """
     check_pool(pool)
     known = {field.name: field for field in describe(ServeConfig)}
     arguments = [f"--model={pool.model}", f"--role={pool.role}"]
+    if parked:
+        arguments.append("--start=parked")
     names = set()
     for flag, value in pool.serve.items():
         name = flag.lstrip("-").replace("-", "_")
@@ -85,7 +93,11 @@ def serve_arguments(pool: PoolConfig, *, threads: int = 0) -> list[str]:
 
 def serve_environment(token: Secret) -> dict[str, str]:
     """Changes to the environment of a replica: secrets stand here, where no other user sees them."""
-    return {**dict.fromkeys(_NOT_INHERITED, ""), TOKEN_VARIABLE: str(token)}
+    return {
+        **dict.fromkeys(_NOT_INHERITED, ""),
+        TOKEN_VARIABLE: str(token),
+        CONTROL_VARIABLE: str(token),
+    }
 
 
 def new_id(pool: str) -> str:
@@ -105,6 +117,7 @@ def replica_spec(
         labels=pool.labels,
         price=pool.price,
         peer_token=token,
+        control_token=token,
     )
     if pool.capabilities is not None:
         spec = replace(spec, capabilities=pool.capabilities)
@@ -113,17 +126,21 @@ def replica_spec(
 
 def noted(spec: ReplicaSpec) -> bytes:
     """How the gateway calls a replica, as JSON without its secrets, for a later controller."""
-    return msgspec.json.encode(replace(spec, peer_token=None, api_key=None))
+    return msgspec.json.encode(replace(spec, peer_token=None, control_token=None, api_key=None))
 
 
 def recalled(data: bytes, *, replica_id: str, url: str, token: Secret, version: str) -> ReplicaSpec:
     """What was noted, with what is known for certain. Of a note that cannot be read, as of another release, nothing else."""
-    basic = ReplicaSpec(url=url, id=replica_id, version=version, peer_token=token)
+    basic = ReplicaSpec(
+        url=url, id=replica_id, version=version, peer_token=token, control_token=token
+    )
     try:
         spec = msgspec.json.decode(data, type=ReplicaSpec)
     except (ValueError, RecursionError, ConfigError):
         return basic
-    return replace(spec, url=url, id=replica_id, api_key=None, peer_token=token)
+    return replace(
+        spec, url=url, id=replica_id, api_key=None, peer_token=token, control_token=token
+    )
 
 
 def _argument(field: ConfigField, value: str | int | float | bool) -> str:

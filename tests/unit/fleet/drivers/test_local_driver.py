@@ -12,7 +12,7 @@ from headrace.config.fleet.drivers import DriversConfig, LocalConfig
 from headrace.config.fleet.pools import DriverKind, PoolConfig
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import SystemClock
-from headrace.core.errors import ConfigError, DriverError
+from headrace.core.errors import ConfigError
 from headrace.fleet.drivers.build import fleet_name, make_driver, make_drivers, state_directory
 from headrace.fleet.drivers.local.driver import LocalDriver
 
@@ -58,11 +58,6 @@ async def test_calls_at_one_moment_do_not_meet(directory: Path) -> None:
     for replica_id in listed:
         await made.stop(replica_id, grace=0)
     await made.close()
-
-
-async def test_it_cannot_start_one_without_a_model(directory: Path) -> None:
-    with pytest.raises(DriverError, match="without a model"):
-        await driver(directory).start(POOL, prestarted=True)
 
 
 def test_fleets_of_different_files_are_different(tmp_path: Path) -> None:

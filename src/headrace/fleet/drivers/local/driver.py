@@ -9,7 +9,6 @@ from pathlib import Path
 from headrace.config.fleet.drivers import LocalConfig
 from headrace.config.fleet.pools import PoolConfig
 from headrace.core.clock import Clock
-from headrace.core.errors import DriverError
 from headrace.fleet.drivers.blocking import OneAtATime
 from headrace.fleet.drivers.local.machine import Machine
 from headrace.fleet.drivers.protocol import Instance
@@ -49,10 +48,11 @@ class LocalDriver:
         return await self._calls.do(self._machine.list)
 
     async def start(self, pool: PoolConfig, *, prestarted: bool = False) -> Instance:
-        """At once RUNNING: its socket listens before it begins, so that whoever calls it waits and is not refused."""
-        if prestarted:
-            raise DriverError("Local processes cannot be started without a model.")
-        return await self._calls.do(lambda: self._machine.start(pool))
+        """At once RUNNING: its socket listens before it begins, so that whoever calls it waits and is not refused.
+
+        One that is pre-started parks its model as soon as it is loaded, which its own word tells.
+        """
+        return await self._calls.do(lambda: self._machine.start(pool, parked=prestarted))
 
     async def stop(self, instance_id: str, *, grace: float) -> None:
         """Tell it to end and return; it is STOPPING until it has ended, or is killed after `grace` seconds.

@@ -118,13 +118,13 @@ class Machine:
 
     # -- start ----------------------------------------------------------------------------------------
 
-    def start(self, pool: PoolConfig) -> Instance:
+    def start(self, pool: PoolConfig, *, parked: bool = False) -> Instance:
         """Raises DriverError, ConfigError for a pool whose flags are wrong."""
         self._children.reap()
         count = round(pool.resources.cpus)
         taken = [r.cpus for r in self._records.read_all() if r.phase is not Phase.FAILED]
         tied = cpus.choose(cpus.available(), taken, count) if count else ()
-        arguments = serve_arguments(pool, threads=len(tied))
+        arguments = serve_arguments(pool, threads=len(tied), parked=parked)
         replica_id = new_id(pool.name)
         try:
             with bind(HOST, 0, setting="a free port") as sock:
