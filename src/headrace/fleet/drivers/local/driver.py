@@ -9,6 +9,7 @@ from pathlib import Path
 from headrace.config.fleet.drivers import LocalConfig
 from headrace.config.fleet.pools import PoolConfig
 from headrace.core.clock import Clock
+from headrace.core.errors import DriverError
 from headrace.fleet.drivers.blocking import OneAtATime
 from headrace.fleet.drivers.local.machine import Machine
 from headrace.fleet.drivers.protocol import Instance
