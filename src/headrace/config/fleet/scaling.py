@@ -104,7 +104,7 @@ class Objectives(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tpot: Seconds | None = None
     """Seconds per output token behind the first, a request's mean."""
     itl: Seconds | None = None
-    """Seconds between two tokens."""
+    """Seconds between two tokens of a stream: a request's mean."""
     attainment: Share | None = None
     """Share of requests within the objectives; below it a replica is added."""
     margin: Share = 0.8

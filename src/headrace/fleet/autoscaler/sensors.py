@@ -92,7 +92,6 @@ class Sensors:
             asked_output=slot.ticket.output_tokens,
             ttft=slot.ttft,
             latency=now - slot.arrived,
-            itl=slot.itl,
             is_sample=slot.cold_seconds == 0.0
             and warm_at is not None
             and slot.arrived >= warm_at + self._planner.config.warmup,

@@ -33,7 +33,7 @@ class Ended(Struct, frozen=True, kw_only=True):
     latency: float = 0.0
     """Seconds from its arrival to its end."""
     itl: float | None = None
-    """Seconds between two of its tokens."""
+    """Seconds between two of its tokens, if it was measured; else the mean stands for it."""
     is_sample: bool = True
     """Its latencies count; not if it was served by a replica that was warming up, or waited for one to start."""
 
@@ -43,6 +43,11 @@ class Ended(Struct, frozen=True, kw_only=True):
         if self.ttft is None or self.output_tokens < 2:
             return None
         return max(0.0, self.latency - self.ttft) / (self.output_tokens - 1)
+
+    @property
+    def gap(self) -> float | None:
+        """Seconds between two tokens."""
+        return self.itl if self.itl is not None else self.tpot
 
 
 class TrafficSummary(NamedTuple):
@@ -147,7 +152,7 @@ class Traffic:
             output_tokens=sum(c.output_tokens for c in self._cells) / ended if ended else None,
             ttft_p95=_p95([s.ttft for s in samples]),
             tpot_p95=_p95([s.tpot for s in samples]),
-            itl_p95=_p95([s.itl for s in samples]),
+            itl_p95=_p95([s.gap for s in samples]),
             slo_attainment=_attainment(samples, slo),
             idle_seconds=max(0.0, now - self._last),
         )
@@ -215,7 +220,7 @@ def _p95(values: list[float | None]) -> float | None:
 
 
 def _attainment(samples: list[Ended], slo: Objectives) -> float | None:
-    bounds = ((slo.ttft, "ttft"), (slo.tpot, "tpot"), (slo.itl, "itl"))
+    bounds = ((slo.ttft, "ttft"), (slo.tpot, "tpot"), (slo.itl, "gap"))
     judged = good = 0
     for sample in samples:
         pairs = [(bound, getattr(sample, name)) for bound, name in bounds if bound is not None]

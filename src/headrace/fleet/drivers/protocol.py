@@ -58,7 +58,8 @@ class Driver(Protocol):
 
     async def start(self, pool: PoolConfig, *, prestarted: bool = False) -> Instance:
         """Start one more, at once PENDING or RUNNING. `prestarted`: to be warm, parked or without a model, where the place
-        can do that."""
+        can do that.
+        """
         ...
 
     async def stop(self, instance_id: str, *, grace: float) -> None:

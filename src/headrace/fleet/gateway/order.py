@@ -233,7 +233,8 @@ class Order:
                 prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
                 slot.used(prompt_tokens=prompt, output_tokens=usage.output_tokens)
             if (replica := self._dispatch.replica) is not None:
-                began = answer.began_at
+                # A whole answer begins when all of it is made: that tells nothing of its first token.
+                began = answer.began_at if call.is_stream else None
                 slot.answered(replica.id, None if began is None else began - slot.arrived)
             slot.close()
             self._tries += self._dispatch.tries

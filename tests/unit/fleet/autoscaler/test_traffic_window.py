@@ -30,6 +30,7 @@ def test_rates_come_with_what_bounds_really_come_to() -> None:
     assert found.processed_tokens_per_second == pytest.approx(31, rel=0.05)
     assert (found.input_tokens, found.output_tokens) == pytest.approx((100, 11))
     assert (found.ttft_p95, found.tpot_p95) == pytest.approx((0.5, 0.1))
+    assert found.itl_p95 == pytest.approx(0.1)
     assert found.slo_attainment == 1.0
     assert found.idle_seconds == pytest.approx(0.1)
 

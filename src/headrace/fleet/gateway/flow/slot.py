@@ -29,7 +29,6 @@ class Slot:
         "cold_seconds",
         "is_open",
         "is_placed",
-        "itl",
         "output_tokens",
         "prompt_tokens",
         "replica_id",
@@ -62,9 +61,7 @@ class Slot:
         self.replica_id = ""
         """Where it was answered; empty: nowhere."""
         self.ttft: float | None = None
-        """Seconds from its arrival in the queue to its first byte."""
-        self.itl: float | None = None
-        """Seconds between two tokens of its stream."""
+        """Seconds from its arrival in the queue to its first byte, of a stream."""
 
     def placed(self) -> None:
         """The request counts at a replica now: call it right after its load was taken there, before any wait.
