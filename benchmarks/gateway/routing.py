@@ -33,7 +33,9 @@ GATEWAY_PORT = 8995
 
 
 @contextmanager
-def process(command: Sequence[str], ready: str, seconds: float = 60.0) -> Iterator[None]:
+def process(
+    command: Sequence[str], ready: str, seconds: float = 60.0
+) -> Iterator[subprocess.Popen[bytes]]:
     """A child until the block ends; it is ready when the URL `ready` answers 200."""
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(command, stdout=output, stderr=output)
@@ -46,7 +48,7 @@ def process(command: Sequence[str], ready: str, seconds: float = 60.0) -> Iterat
                         f"{command[0]} did not start:\n{output.read().decode()[-2000:]}"
                     )
                 time.sleep(0.1)
-            yield
+            yield child
         finally:
             child.terminate()
             child.wait()
