@@ -17,6 +17,7 @@ from tests.support.served_gateway import served
 from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.replicas import Price, ReplicaSpec
 from headrace.config.fleet.root import FleetConfig
+from headrace.config.fleet.slos import Measure, Objective
 from headrace.config.secret import Secret
 from headrace.core.stats import ReplicaRole
 from headrace.fleet.dashboard.feeds import AlertView, DecisionView, PoolView
@@ -28,6 +29,7 @@ pytestmark = [
 ]
 KEY = "an-operator"
 LIVE = "document.querySelector('#link').dataset.state === 'live'"
+UP = Objective(name="up", measure=Measure.AVAILABILITY, target=0.99)
 EVIL = '<img src=x onerror="window.stolen=1"><script>window.stolen=1</script>'
 
 
@@ -135,8 +137,12 @@ async def test_an_operator_signs_in_looks_around_and_signs_out() -> None:
 async def test_what_scales_and_what_is_wrong_is_told_with_reasons() -> None:
     async with (
         replicas(1) as fakes,
-        dashboard(config_of([spec_of(fakes[0])])) as (gateway, _, page, _b),
+        dashboard(config_of([spec_of(fakes[0])], slos=(UP,))) as (gateway, url, page, _b),
     ):
+        await ask(url, max_tokens=2)
+        await view(page, "alerts")
+        await page.until("document.body.innerText.includes('100.00%')", "the objective is kept")
+        assert "99% answered" in await page.text("main")
         for name, words in (
             ("scaling", "No decision yet"),
             ("alerts", "No alert"),

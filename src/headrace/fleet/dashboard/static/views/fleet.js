@@ -7,6 +7,8 @@ import { makeChips, makeEmpty, makeFacts, makePanel, pill, setPill } from "../pa
 export const title = "Fleet";
 
 const TONES = { ready: "ok", draining: "warn", unknown: "", parked: "", loading: "warn", unready: "bad", ejected: "bad" };
+/** More tiles than this are drawn small. */
+const CROWD = 40;
 const ORDERS = {
   name: { label: "by name", by: (a, b) => a.id.localeCompare(b.id, "en", { numeric: true }) },
   load: { label: "busiest first", by: (a, b) => load(b) - load(a) },
@@ -49,6 +51,8 @@ export function create({ store }) {
       setText(chips.buttons.get("other"), `Not ready ${all.length - ready}`);
       const wanted = search.value.trim().toLowerCase();
       const found = all.filter((replica) => fits(replica, wanted, chips.value)).sort(ORDERS[order.value].by);
+      // A crowd is a map: what each is called, its state and its bars; the rest is a click away.
+      setData(tiles, "dense", String(found.length > CROWD));
       setHidden(tiles, !found.length);
       setHidden(empty, all.length > 0);
       setHidden(nothing, found.length > 0 || !all.length);
