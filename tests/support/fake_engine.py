@@ -52,6 +52,8 @@ class FakeOptions(Struct, frozen=True):
     gate: str = ""
     """A file without which the start does not end."""
     max_num_seqs: int = 8
+    weights: int = 0
+    """Bytes that the model takes."""
     text: str = ""
     """Say this over and over, a UTF-8 byte a token, instead of letters."""
     tokenizer: str = ""
@@ -352,6 +354,7 @@ def fake_info(config: EngineConfig, options: FakeOptions) -> ModelInfo:
         max_context=config.model.max_context or 2048,
         block_size=16,
         num_blocks=1000,
+        weight_bytes=options.weights,
         tasks=(Task.GENERATE, Task.EMBED),
         embedding_size=EMBEDDING_SIZE,
         max_text_tokens=64,

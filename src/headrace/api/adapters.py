@@ -19,6 +19,8 @@ class LoadAdapterRequest(Struct, frozen=True, kw_only=True):
     """A directory below the server's `--lora-root`: absolute, or relative to it."""
     load_inplace: bool | None = None
     """Take the place of an adapter of the same name."""
+    model: AdapterName | None = None
+    """The model that it is for; needed where several may have adapters."""
     is_3d_lora_weight: bool | None = None
     """Of models with experts, which are not served here: refused."""
 
@@ -27,5 +29,7 @@ class UnloadAdapterRequest(Struct, frozen=True, kw_only=True):
     """Which adapter is to go."""
 
     lora_name: AdapterName
+    model: AdapterName | None = None
+    """The model that it is for; default the one that has an adapter of this name."""
     lora_int_id: Any = None
     """vLLM's number for it, which nothing is known by here."""

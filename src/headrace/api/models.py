@@ -18,10 +18,12 @@ class ModelCard(Struct, frozen=True, kw_only=True):
     """The model behind the name."""
     parent: str | None = None
     """For a LoRA adapter: the name of the model that it changes."""
-    max_model_len: int
-    """Tokens of prompt and answer together (vLLM's name for it)."""
+    max_model_len: int | None
+    """Tokens of prompt and answer together (vLLM's name for it); None for a model that was never loaded."""
     capabilities: list[str] = []
     """generate (text that goes on), embed (vectors), score (pairs, by a classification head)."""
+    status: ReplicaState = ReplicaState.READY
+    """ready, or empty for one that is loaded when it is asked for, or loading, draining, parked."""
 
 
 class ModelList(Struct, frozen=True, kw_only=True):

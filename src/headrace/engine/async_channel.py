@@ -20,15 +20,11 @@ class AsyncChannel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    @classmethod
-    async def open(
-        cls, sock: socket.socket, on_frames: Callable[[list[bytes]], None]
-    ) -> "AsyncChannel":
-        """Attach to a connected socket, which the channel then owns."""
+    async def attach(self, sock: socket.socket) -> None:
+        """To a connected socket, which the channel then owns. Frames may come, and be sent, before this returns."""
         sock.setblocking(False)
         loop = asyncio.get_running_loop()
-        _, channel = await loop.create_unix_connection(lambda: cls(on_frames), sock=sock)
-        return channel
+        await loop.create_unix_connection(lambda: self, sock=sock)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Part of asyncio.Protocol."""

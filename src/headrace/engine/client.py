@@ -96,8 +96,8 @@ class EngineClient:
         self._loaded: ModelInfo | None = None
         """Of an engine that loads its predecessor's adapters before it counts as ready."""
         self._is_ready = False
-        self._is_empty = False
-        """The process is there and waits for a Load."""
+        self._is_empty = True
+        """There is no process, or it is there and waits for a Load."""
         self._ready_since: float | None = None
         self.info: ModelInfo | None = None
         self.stats = EngineStats()
@@ -227,7 +227,7 @@ class EngineClient:
         `process` is one that was launched already, with `config` or, waiting for a Load, with none: then it is
         told to load `config`, which also a process that takes its place will serve.
         """
-        self._config, self._is_first = config, True
+        self._config, self._is_first, self._is_empty = config, True, False
         self._served = config or self._served
         self._expect()
         self._supervisor.start(process)
@@ -242,11 +242,11 @@ class EngineClient:
         """Stop the engine and end what still runs with an error. It may be started again."""
         if self._outcome is not None:
             self._outcome.cancel()
-        self._is_ready = self._is_empty = False
+        self._is_ready = False
         await self._supervisor.stop(self._codec.encode(Stop()))
-        reason = "The server is shutting down."
-        self._leave_model(reason, "UnavailableError")
+        self._leave_model(reason := "The server is shutting down.", "UnavailableError")
         self._orders.ended(reason)
+        self._is_empty = True
 
     def _expect(self) -> None:
         self._outcome = asyncio.get_running_loop().create_future()

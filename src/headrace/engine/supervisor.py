@@ -122,7 +122,9 @@ class Supervisor:
 
     async def _live(self, process: EngineProcess) -> None:
         """From the connection to its end."""
-        self._channel = await AsyncChannel.open(process.socket, self._hooks.frames)
+        # Known before it is attached: a process that was launched long ago has spoken already, and is answered.
+        self._channel = AsyncChannel(self._hooks.frames)
+        await self._channel.attach(process.socket)
         watchdog = asyncio.create_task(self._watch(process), name="engine watchdog")
         try:
             await asyncio.shield(self._channel.closed)

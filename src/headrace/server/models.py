@@ -13,6 +13,7 @@ from headrace.config.hosting import HostedModel, StartAs
 from headrace.config.root import ServeConfig
 from headrace.config.units import parse_size
 from headrace.core.clock import Clock
+from headrace.core.errors import HeadraceError
 from headrace.engine.client import EngineClient
 from headrace.engine.launch import EngineProcess, LaunchSpec, launch
 from headrace.kernels.topology import available_memory
@@ -115,11 +116,14 @@ class Models:
 def needed_bytes(config: EngineConfig) -> int:
     """What a model may need before it has been loaded: the size of its files, which are fetched if they are not here.
 
-    Blocks. Raises HeadraceError for a model that there is not.
+    Blocks. 0 for a model that cannot be found: its engine will say why.
     """
     from headrace.modeling.weights.sources import resolve
 
-    path = resolve(config.model.model, progress=False)
+    try:
+        path = resolve(config.model.model, progress=False)
+    except HeadraceError:
+        return 0
     files = [path] if path.is_file() else [f for f in Path(path).iterdir() if f.suffix in _WEIGHTS]
     return sum(file.stat().st_size for file in files) + _kv_bytes(config.memory)
 

@@ -9,7 +9,7 @@ KEY = "headrace.key"
 #: Whose a request is, where its key alone does not say so.
 OWNER = "headrace.owner"
 #: What a page's script may read of an answer.
-_EXPOSED = "x-request-id, retry-after, x-headrace-ignored-fields"
+_EXPOSED = "x-request-id, retry-after, x-headrace-ignored-fields, x-headrace-cold-start"
 _METHODS = "GET, POST, DELETE, OPTIONS"
 #: Seconds that a browser may remember the answer to a preflight.
 _MAX_AGE = "600"

@@ -432,7 +432,7 @@ async def test_a_process_that_waits_is_told_what_to_load_when_it_is_taken():
     info = await client.wait_ready()
     assert (info.max_num_seqs, client.pid) == (2, waiting.pid)
     await client.close()
-    assert client.state is ReplicaState.LOADING
+    assert client.state is ReplicaState.EMPTY
     await client.start(config=of("fake"))
     assert (await client.wait_ready()).max_num_seqs == 8
     assert client.pid != waiting.pid

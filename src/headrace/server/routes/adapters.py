@@ -54,7 +54,7 @@ def load(replica: Replica) -> App:
 
     async def act(call: Call) -> str:
         wire = call.decode(LoadAdapterRequest)
-        model, root = _target(replica)
+        model, root = _target(replica, wire.model)
         name = wire.lora_name
         if not name.isprintable():
             raise BadRequestError("'lora_name' must be printable.", param="lora_name")
@@ -65,6 +65,7 @@ def load(replica: Replica) -> App:
                 code="unsupported_parameter",
             )
         path = await asyncio.to_thread(root.find, wire.lora_path)
+        model = await call.model(model.name)
         await model.client.load_adapter(name, str(path), in_place=bool(wire.load_inplace))
         log.info("Loaded the adapter '%s' from %s", one_line(name), one_line(str(path)))
         return f"Success: LoRA adapter '{name}' added successfully."
@@ -77,7 +78,9 @@ def unload(replica: Replica) -> App:
 
     async def act(call: Call) -> str:
         wire = call.decode(UnloadAdapterRequest)
-        model, _ = _target(replica)
+        holders = [m.name for m in replica.models.values() if wire.lora_name in m.names]
+        model, _ = _target(replica, wire.model or (holders[0] if len(holders) == 1 else None))
+        model = await call.model(model.name)
         await model.client.unload_adapter(wire.lora_name)
         log.info("Unloaded the adapter '%s'", one_line(wire.lora_name))
         return f"Success: LoRA adapter '{wire.lora_name}' removed successfully."
@@ -97,15 +100,18 @@ def _telling(replica: Replica, act: Callable[[Call], Awaitable[str]]) -> App:
     return respond
 
 
-def _target(replica: Replica) -> tuple[ServedModel, LoraRoot]:
+def _target(replica: Replica, name: str | None) -> tuple[ServedModel, LoraRoot]:
     """What adapters are loaded into, and from where."""
-    found = [(m, m.lora_root) for m in replica.models.values() if m.lora_root is not None]
+    models = list(replica.models.values()) if name is None else [replica.find(name)]
+    found = [(m, m.lora_root) for m in models if m.lora_root is not None]
     if not found:
         raise NotFoundError(
             "Adapters cannot be loaded while this server runs; it has no --lora-root."
         )
     if len(found) > 1:
-        raise BadRequestError("Several models are served here, and adapters are for one.")
+        raise BadRequestError(
+            "'model' is required: several models here may have adapters.", param="model"
+        )
     model, root = found[0]
     assert root is not None
     return model, root

@@ -56,7 +56,7 @@ def slots(replica: Replica) -> App:
     """The handler that shows who runs: as many slots as the engine runs sequences at once."""
 
     async def respond(scope: Scope, _receive: Receive, send: Send) -> None:
-        info = preparer_of(replica.find(None)).info
+        info = preparer_of(next(iter(replica.models.values()))).info
         shown = [_slot(replica.seats.at(seat), seat, info) for seat in range(info.max_num_seqs)]
         is_full = all(slot.is_processing for slot in shown)
         if is_full and b"fail_on_no_slot=1" in scope.get("query_string", b"").split(b"&"):

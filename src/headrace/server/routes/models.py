@@ -4,6 +4,7 @@ from headrace.api.models import ModelCard, ModelList
 from headrace.core.errors import ModelNotFoundError
 from headrace.core.model_info import ModelInfo
 from headrace.server.replica import Replica
+from headrace.server.served_model import ServedModel
 from headrace.web.asgi import App, Receive, Scope, Send, send_json
 from headrace.web.endpoint import Operation
 
@@ -36,23 +37,35 @@ def one_model(replica: Replica) -> App:
 
 
 def _cards(replica: Replica) -> list[ModelCard]:
-    infos = [model.info for model in replica.models.values() if model.info is not None]
-    cards = [_card(replica, info, name, info.source) for info in infos for name in info.names]
+    models = [(key, model, model.info or model.known) for key, model in replica.models.items()]
+    cards = [
+        _card(replica, model, name, info, key if info is None else info.source)
+        for key, model, info in models
+        for name in model.base_names
+    ]
     return cards + [
-        _card(replica, info, adapter.name, adapter.path, parent=info.names[0])
-        for info in infos
+        _card(replica, model, adapter.name, info, adapter.path, parent=info.names[0])
+        for _, model, info in models
+        if info is not None
         for adapter in info.adapters
     ]
 
 
 def _card(
-    replica: Replica, info: ModelInfo, name: str, root: str, *, parent: str | None = None
+    replica: Replica,
+    model: ServedModel,
+    name: str,
+    info: ModelInfo | None,
+    root: str,
+    *,
+    parent: str | None = None,
 ) -> ModelCard:
     return ModelCard(
         id=name,
         created=replica.created,
         root=root,
         parent=parent,
-        max_model_len=info.max_context,
-        capabilities=[task.value for task in info.tasks],
+        max_model_len=None if info is None else info.max_context,
+        capabilities=[] if info is None else [task.value for task in info.tasks],
+        status=model.state,
     )

@@ -1,5 +1,8 @@
 """Text and tokens without generating: `/tokenize`, `/detokenize`, `/apply-template`, counting, `/props`."""
 
+from contextlib import ExitStack
+from urllib.parse import parse_qs
+
 from headrace import __version__
 from headrace.api.chat import ChatRequest
 from headrace.api.text import (
@@ -19,6 +22,7 @@ from headrace.api.text import (
 from headrace.api.unsupported import refuse_unsupported
 from headrace.core.errors import BadRequestError
 from headrace.preprocess import text
+from headrace.preprocess.prepare import Preparer
 from headrace.server.calls import Call, answering, preparer_of
 from headrace.server.replica import Replica
 from headrace.web.asgi import App, Receive, Scope, Send, send_json
@@ -57,15 +61,19 @@ INPUT_TOKENS = Operation(
     response=InputTokens,
     example={"messages": _HELLO},
 )
+#: Where there are several.
+_MODEL = {"model": {"type": "string", "description": "Name of a model; default the first."}}
 TOKENIZER_INFO = Operation(
     summary="Marks of the tokenizer, as vLLM tells them",
     tag="models",
+    query=_MODEL,
     response=TokenizerInfo,
 )
 PROPS = Operation(
     summary="What llama.cpp's clients ask first",
     tag="models",
     description="Context length, places, chat template.",
+    query=_MODEL,
     response=Props,
 )
 
@@ -134,10 +142,10 @@ def input_tokens(replica: Replica) -> App:
 
 
 def tokenizer_info(replica: Replica) -> App:
-    """The marks of the only model's tokenizer, or of the first's."""
+    """The marks of a model's tokenizer."""
 
-    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
-        preparer = preparer_of(next(iter(replica.models.values())))
+    async def respond(scope: Scope, _receive: Receive, send: Send) -> None:
+        preparer = await _asked(replica, scope)
         facts = preparer.tokenizer.facts
         answer = TokenizerInfo(
             model_max_length=preparer.info.max_context,
@@ -152,10 +160,10 @@ def tokenizer_info(replica: Replica) -> App:
 
 
 def props(replica: Replica) -> App:
-    """Facts of the only model, or of the first."""
+    """Facts of a model."""
 
-    async def respond(_scope: Scope, _receive: Receive, send: Send) -> None:
-        preparer = preparer_of(next(iter(replica.models.values())))
+    async def respond(scope: Scope, _receive: Receive, send: Send) -> None:
+        preparer = await _asked(replica, scope)
         info, facts = preparer.info, preparer.tokenizer.facts
         answer = Props(
             default_generation_settings=GenerationSettings(n_ctx=info.max_context),
@@ -170,6 +178,16 @@ def props(replica: Replica) -> App:
         await send_json(send, answer)
 
     return respond
+
+
+async def _asked(replica: Replica, scope: Scope) -> Preparer:
+    """Of the model that the query names, else of the default one."""
+    names = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("model")
+    model = next(iter(replica.models.values())) if not names else replica.find(names[-1])
+    if model.preparer is None:
+        with ExitStack() as held:
+            await replica.obtain(model.name or None, held)
+    return preparer_of(model)
 
 
 def _chat(call: Call) -> ChatRequest:
