@@ -1,5 +1,6 @@
 """A gateway and a replica, told of by the tools that people use: an OTLP receiver, promtool, Prometheus."""
 
+import json
 import shutil
 import socket
 import subprocess
@@ -12,6 +13,8 @@ from tests.support.gateway_process import GatewayProcess
 from tests.support.otlp_receiver import OtlpReceiver, attributes_of
 from tests.support.processes import ServeProcess, until
 from tests.support.tiny_models import make_tiny_llama
+
+from headrace.cli.main import main
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "headrace.rules.yaml"
 TOKEN = "between machines"
@@ -133,6 +136,19 @@ def test_a_request_whose_trace_is_not_sampled_sends_nothing(
     assert not any(s.trace_id.hex() == unsampled for _, s in receiver.spans)
     page = httpx.get(f"{gateway.url}/metrics").text
     assert 'headrace_trace_spans_total{outcome="exported"}' in page
+
+
+def test_the_last_steps_are_a_trace_for_perfetto(replica: ServeProcess, tmp_path: Path) -> None:
+    ask(replica.url, max_tokens=6)
+    out = tmp_path / "steps.json"
+    until(lambda: len(httpx.get(f"{replica.url}/timeline").json()["traceEvents"]) > 20, "steps")
+    assert main(["timeline", replica.url, "--out", str(out), "--steps", "500"]) == 0
+    events = json.loads(out.read_text())["traceEvents"]
+    names = {event["name"] for event in events if event["ph"] == "X"}
+    assert {"prefill", "decode", "model", "sample", "inputs", "queue"} <= names
+    assert all(event["dur"] >= 0 for event in events if event["ph"] == "X")
+    assert SECRET_WORD not in out.read_text()
+    assert httpx.get(f"{replica.url}/timeline?steps=0").status_code == 400
 
 
 @needs_prometheus

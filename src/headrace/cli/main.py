@@ -29,6 +29,7 @@ COMMANDS = {
     "up": Command("headrace.cli.up:main", "A gateway, and replicas as they are needed."),
     "down": Command("headrace.cli.up:down_main", "Stop what `headrace up` has started."),
     "fleet": Command("headrace.cli.fleet:main", "Show and change a gateway's replicas."),
+    "timeline": Command("headrace.cli.timeline:main", "Fetch a server's last steps for Perfetto."),
     "export": Command(
         "headrace.cli.export:main", "Rule files for Prometheus and boards for Grafana."
     ),

@@ -183,6 +183,8 @@ class ServerConfig(Struct, frozen=True, kw_only=True):
     vllm: /sleep, /wake_up and /is_sleeping, for those who have the control token."""
     metrics_names: MetricsNames = MetricsNames.HEADRACE
     """Names on /metrics: headrace, both to add vLLM's, all to add llama.cpp's too."""
+    timeline_steps: Annotated[int, Meta(ge=0, le=1_000_000)] = 2000
+    """Last steps, and as many sequences, that are kept of each engine for /timeline; 0 keeps none."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """debug, info, warning or error."""
     log_format: Literal["text", "json"] = "text"

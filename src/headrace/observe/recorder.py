@@ -10,6 +10,7 @@ from headrace.observe import catalogue as names
 from headrace.observe.metric import Metric
 from headrace.observe.metrics import Histogram, Metrics
 from headrace.observe.rates import Rate
+from headrace.observe.timeline import SequenceTimes, Timeline
 
 #: Totals in EngineStats and the counters that they feed.
 _TOTALS = (
@@ -161,11 +162,13 @@ class EngineRecorder:
 class RequestRecorder:
     """The metrics of requests, event by event. `started = finished + open` at any time."""
 
-    def __init__(self, metrics: Metrics, model: str, clock: Clock) -> None:
+    def __init__(
+        self, metrics: Metrics, model: str, clock: Clock, timeline: Timeline | None = None
+    ) -> None:
         self._metrics = metrics
         self._labels = (model,)
         self._clock = clock
-
+        self._timeline = timeline
         self._longest = 0
 
         def histogram(metric: Metric) -> Histogram:
@@ -206,6 +209,17 @@ class RequestRecorder:
             self._queue.observe(max(0.0, times.first_scheduled - times.queued))
             self._prefill.observe(max(0.0, times.first_token - times.first_scheduled))
             self._inference.observe(max(0.0, sequence.last_token - times.first_scheduled))
+            if self._timeline is not None:
+                self._timeline.note_sequence(
+                    SequenceTimes(
+                        sequence.request_id,
+                        times,
+                        sequence.last_token,
+                        sequence.num_prompt_tokens,
+                        sequence.num_tokens,
+                        reason,
+                    )
+                )
 
 
 class SequenceRecorder:
@@ -213,7 +227,7 @@ class SequenceRecorder:
 
     __slots__ = (
         "_clock", "_is_finished", "_requests", "arrival", "first_token", "last_token",
-        "num_prompt_tokens", "num_tokens", "reason", "times",
+        "num_prompt_tokens", "num_tokens", "reason", "request_id", "times",
     )  # fmt: skip
 
     def __init__(
@@ -227,6 +241,7 @@ class SequenceRecorder:
         self.num_tokens = 0
         self.first_token = 0.0
         self.last_token = 0.0
+        self.request_id = ""
         self.reason = ""
         """Why it ended, once it has."""
         self.times: RequestTimes | None = None
@@ -237,6 +252,7 @@ class SequenceRecorder:
         """
         if event.times is not None:
             self.times = event.times
+            self.request_id = event.request_id
         num_new = len(event.token_ids)
         if not num_new:
             return

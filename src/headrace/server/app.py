@@ -23,6 +23,7 @@ from headrace.server.routes import (
     stored_responses,
     streams,
     text,
+    timeline,
 )
 from headrace.server.sockets import Sockets, by_type
 from headrace.web.asgi import App, Receive, Scope, Send
@@ -86,11 +87,9 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint("GET", "/livez", ops.livez(), ops.LIVEZ),
         Endpoint("GET", "/readyz", ops.readyz(replica), ops.READYZ),
         Endpoint("GET", "/health", ops.readyz(replica), ops.READYZ),
-        Endpoint("GET", "/metrics", ops.metrics(replica), ops.METRICS),
-        Endpoint("GET", "/metrics/vllm", ops.metrics_vllm(replica), ops.METRICS_VLLM),
-        Endpoint("GET", "/metrics/genai", ops.metrics_genai(replica), ops.METRICS_GENAI),
-        Endpoint("GET", "/metrics/llama.cpp", ops.metrics_llama(replica), ops.METRICS_LLAMA),
+        *ops.metrics_pages(replica),
         Endpoint("GET", "/load", ops.load(replica), ops.LOAD),
+        Endpoint("GET", "/timeline", timeline.timeline(replica), timeline.TIMELINE),
         Endpoint("GET", "/version", ops.version(), ops.VERSION),
         Endpoint("GET", "/openapi.json", documents.openapi(), docs.OPENAPI),
         Endpoint("GET", "/docs", documents.page(), docs.PAGE),

@@ -90,7 +90,12 @@ class Models:
             watchdog_timeout=self._config.server.watchdog_timeout,
         )
         model = ServedModel(
-            client, self._replica.metrics, self._clock, lora_root=start.lora_root, names=names
+            client,
+            self._replica.metrics,
+            self._clock,
+            lora_root=start.lora_root,
+            names=names,
+            timeline_steps=self._config.server.timeline_steps,
         )
         engine = start.spec.engine or start.hosted.engine
         life = ModelLife(model, engine, self._config.server, self._clock, bind=self._replica.bind)

@@ -13,6 +13,7 @@ from headrace.engine.messages import Update
 from headrace.grammar.checks import GrammarChecks
 from headrace.observe.metrics import Metrics
 from headrace.observe.recorder import EngineRecorder, RequestRecorder
+from headrace.observe.timeline import Timeline
 from headrace.preprocess.prepare import Preparer
 from headrace.server.lora_root import LoraRoot
 
@@ -28,6 +29,7 @@ class ServedModel:
         *,
         lora_root: LoraRoot | None = None,
         names: tuple[str, ...] = (),
+        timeline_steps: int = 0,
     ) -> None:
         """Adapters may be loaded from below `lora_root` while it is served; None: they may not.
 
@@ -38,6 +40,7 @@ class ServedModel:
         self._metrics = metrics
         self._clock = clock
         self._given_names = names
+        self.timeline = Timeline(timeline_steps)
         # Until the model's name is known, what is recorded goes to a book that nobody reads.
         self.engine_metrics = EngineRecorder(Metrics(), "", clock)
         self.request_metrics = RequestRecorder(Metrics(), "", clock)
@@ -140,11 +143,14 @@ class ServedModel:
         """The model is loaded: its metrics begin, or go on."""
         self.engine_metrics = EngineRecorder(self._metrics, info.names[0], self._clock)
         self.engine_metrics.became_ready(info, phases)
-        self.request_metrics = RequestRecorder(self._metrics, info.names[0], self._clock)
+        self.request_metrics = RequestRecorder(
+            self._metrics, info.names[0], self._clock, self.timeline
+        )
 
     def on_update(self, update: Update) -> None:
         """For EngineClient."""
         self.engine_metrics.record(update.stats, update.steps)
+        self.timeline.note_steps(update.steps)
 
     def restarted(self, info: ModelInfo) -> None:
         """The engine process was started again: what its predecessor ran and held is gone.

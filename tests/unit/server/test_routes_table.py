@@ -60,6 +60,7 @@ ROUTES = {
     ("GET", "/slots"),
     ("POST", "/responses"),
     ("GET", "/load"),
+    ("GET", "/timeline"),
     ("GET", "/version"),
     ("GET", "/openapi.json"),
     ("GET", "/docs"),

@@ -9,7 +9,7 @@ from headrace.observe.llama_names import expose_llama
 from headrace.observe.prometheus import CONTENT_TYPE, expose
 from headrace.server.replica import Replica
 from headrace.web.asgi import App, Receive, Scope, Send, send_body, send_json
-from headrace.web.endpoint import Access, Operation
+from headrace.web.endpoint import Access, Endpoint, Operation
 
 LIVEZ = Operation(
     summary="Does the process live?", tag="operate", response=Health, access=Access.OPEN
@@ -85,6 +85,16 @@ def load(replica: Replica) -> App:
         await send_json(send, replica.load())
 
     return respond
+
+
+def metrics_pages(replica: Replica) -> list[Endpoint]:
+    """The same numbers under everybody's names."""
+    return [
+        Endpoint("GET", "/metrics", metrics(replica), METRICS),
+        Endpoint("GET", "/metrics/vllm", metrics_vllm(replica), METRICS_VLLM),
+        Endpoint("GET", "/metrics/genai", metrics_genai(replica), METRICS_GENAI),
+        Endpoint("GET", "/metrics/llama.cpp", metrics_llama(replica), METRICS_LLAMA),
+    ]
 
 
 def metrics(replica: Replica) -> App:
