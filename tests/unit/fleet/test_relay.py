@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.fleet.gateway import relay as relay_module
-from headrace.fleet.gateway.progress import Progress, Usage, usage_over_all
+from headrace.fleet.gateway.progress import Progress, Usage, usage_of, usage_over_all
 from headrace.fleet.gateway.relay import EventCutter, Relay
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 
@@ -232,3 +232,11 @@ def test_what_a_stream_lacks_is_added():
     assert progress.ending("m", is_chat=True) == b"data: [DONE]\n\n"
     progress.is_done = True
     assert progress.ending("m", is_chat=False) == b""
+
+
+def test_anthropics_cached_tokens_are_a_part_of_the_prompt_too():
+    told = {"input_tokens": 10, "output_tokens": 2}
+    assert usage_of(told) == Usage(10, 0, 2)
+    cached = {**told, "cache_read_input_tokens": 5000, "cache_creation_input_tokens": 70}
+    assert usage_of(cached) == Usage(5080, 5000, 2)
+    assert usage_of({**cached, "cache_read_input_tokens": None}) == Usage(80, 0, 2)

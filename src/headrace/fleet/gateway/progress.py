@@ -145,9 +145,13 @@ def usage_of(usage: dict[str, Any]) -> Usage:
     """OpenAI's usage object, of any of its APIs, or Anthropic's; what is not told is 0."""
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    # Anthropic's input tokens are those that were neither read from its cache nor written to it.
+    read = _count(usage.get("cache_read_input_tokens"))
+    written = _count(usage.get("cache_creation_input_tokens"))
+    given = _count(usage.get("prompt_tokens", usage.get("input_tokens")))
     return Usage(
-        prompt_tokens=_count(usage.get("prompt_tokens", usage.get("input_tokens"))),
-        cached_tokens=_count(cached or usage.get("cache_read_input_tokens")),
+        prompt_tokens=given + read + written,
+        cached_tokens=_count(cached) or read,
         output_tokens=_count(usage.get("completion_tokens", usage.get("output_tokens"))),
     )
 
