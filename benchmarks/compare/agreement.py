@@ -167,7 +167,9 @@ def continue_all(path: Path, *, prompts: int, tokens: int, num_probs: int) -> li
         return [continue_prompt(url, text, tokens=tokens, num_probs=num_probs) for text in texts]
 
 
-def our_scorer(path: Path, continuations: Sequence[Continuation], kv_dtype: str = "f16") -> Scorer:
+def our_scorer(
+    path: Path, continuations: Sequence[Continuation], kv_dtype: str = "int16"
+) -> Scorer:
     """The CPU kernels, with keys and values as the engine keeps them by default."""
     return Scorer(path, create_backend("cpu"), DType(kv_dtype), sequences=forced(continuations))
 
@@ -221,7 +223,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--num-probs", type=int, default=2000)
     parser.add_argument(
-        "--kv-dtype", choices=["bf16", "f16", "int16", "int8", "f32"], default="f16"
+        "--kv-dtype", choices=["bf16", "f16", "int16", "int8", "f32"], default="int16"
     )
     args = parser.parse_args()
     args.model = model_name(args.model)
@@ -245,7 +247,7 @@ def main() -> None:
     written = json.dumps(about | found, indent=2)
     print(written)
     if args.prompts == COUNT:
-        suffix = "" if args.kv_dtype == "f16" else f"-{args.kv_dtype}"
+        suffix = "" if args.kv_dtype == "int16" else f"-{args.kv_dtype}"
         (RESULTS / f"agreement-{args.model}{suffix}.json").write_text(written + "\n")
 
 

@@ -10,8 +10,9 @@ from work import Work
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 HEADRACE = Path(sys.executable).with_name("headrace")
-NAMES = ("headrace", "headrace-int8", "llama.cpp", "openvino", "vllm")
-"""headrace runs as it comes, with keys and values in f16 as llama.cpp has them, and with int8 ones, as OpenVINO has them."""
+KV_DTYPES = {"headrace-f16": "f16", "headrace-int8": "int8"}
+"""headrace also runs with keys and values in f16, as llama.cpp has them, and in int8, as OpenVINO has them."""
+NAMES = ("headrace", *KV_DTYPES, "llama.cpp", "openvino", "vllm")
 REQUIREMENTS = {
     "llama.cpp": "xllamacpp==2026.10.11549",
     "openvino": "openvino-genai==2026.4.1.0",
@@ -20,7 +21,7 @@ REQUIREMENTS = {
 """What pip installs into each peer's own environment."""
 READY_PATHS = {
     "headrace": "/readyz",
-    "headrace-int8": "/readyz",
+    **dict.fromkeys(KV_DTYPES, "/readyz"),
     "llama.cpp": "/health",
     "vllm": "/health",
 }
@@ -77,7 +78,8 @@ class Peer:
         else:
             script = [str(HEADRACE), "serve", str(self.model)]
             options = ["--port", port, "--threads", work.threads, "--log-level", "error"]
-            options += ["--kv-dtype", "int8"] * (self.name == "headrace-int8")
+            if self.name in KV_DTYPES:
+                options += ["--kv-dtype", KV_DTYPES[self.name]]
         return [*script, *map(str, options)]
 
     def flags(self, work: Work) -> str:

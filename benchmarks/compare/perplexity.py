@@ -4,7 +4,7 @@ Both read the text in chunks of `--context` tokens, the first token of each repl
 one, and score the second half of each chunk: the figure is exp of the mean negative log-probability. Ours is what
 the engine's kernels say, with keys and values kept as the engine keeps them.
 
-    python benchmarks/compare/perplexity.py --model smollm2 --type own Q4_0 --kv-dtype f16 bf16 int8
+    python benchmarks/compare/perplexity.py --model smollm2 --type own Q4_0 --kv-dtype int16 f16 int8
     python benchmarks/compare/perplexity.py --model gemma
 """
 
@@ -127,7 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2", help="smollm2, gemma or a model source")
     parser.add_argument("--type", nargs="+", default=["own"], help="own, Q4_0, Q8_0, BF16")
-    parser.add_argument("--kv-dtype", nargs="+", default=["f16", "bf16", "int8"])
+    parser.add_argument("--kv-dtype", nargs="+", default=["int16", "f16", "int8"])
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--chunks", type=int, default=100, help="of the text's first (205 in all)")
     parser.add_argument("--threads", type=int, default=2, help="of llama-perplexity")

@@ -16,6 +16,7 @@ from report import label
 
 COLOURS = {
     "headrace": "#0b6e99",
+    "headrace-f16": "#2c91bd",
     "headrace-int8": "#4fb3d9",
     "llama.cpp": "#c9702c",
     "openvino": "#7a6aa8",

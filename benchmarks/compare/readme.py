@@ -134,7 +134,7 @@ def _agreements(folder: Path) -> list[str]:
     for path in sorted(folder.glob("agreement-*.json")):
         r = json.loads(path.read_text())
         lines.append(
-            f"- {r['model']}: our most likely token is llama.cpp's at {100 * r['same_top1']:.1f} % of "
+            f"- {r['model']}, {r.get('kv_dtype', 'f16')} cache: our most likely token is llama.cpp's at {100 * r['same_top1']:.1f} % of "
             f"{r['positions']:,} positions, at {100 * r['same_top1_decided']:.1f} % of the "
             f"{r['decided']} where it is sure; KL to float32 is {r['kl_ratio']:.2f}× llama.cpp's own"
         )

@@ -11,8 +11,9 @@ from typing import Any
 
 from work import Figures
 
-OURS = ("headrace", "headrace-int8")
+OURS = ("headrace", "headrace-f16", "headrace-int8")
 LABELS = {
+    "headrace-f16": "headrace, f16 KV",
     "headrace-int8": "headrace, int8 KV",
     "llama.cpp": "llama.cpp server",
     "openvino": "OpenVINO GenAI (no HTTP)",

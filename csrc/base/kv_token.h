@@ -33,7 +33,7 @@ HR_ALWAYS_INLINE float kv_inverse(float magnitude) {
 // Codes of 16 bits: x is about step * code, the step a power of two. Above this a head is a fault.
 inline constexpr float kLargestKV = 0x1p100f;
 // Of the codes of a value, so that 512 of them times weights fit 32 bits (attention/formats.h).
-inline constexpr int kValueBits = 12;
+inline constexpr int kValueBits = 13;
 // Where the search for the step of a key begins.
 inline constexpr int kKeyBits = 14;
 

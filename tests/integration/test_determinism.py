@@ -201,7 +201,7 @@ def test_in_whole_prompts(case: Case) -> None:
 @pytest.mark.parametrize("prefix_cache", [True, False])
 def test_after_preemption(case: Case, prefix_cache: bool) -> None:
     """More urgent sequences grow and push the probes out, in memory that barely holds the longest."""
-    memory = "620KiB" if case.path.name == "windows" else "160KiB"
+    memory = "660KiB" if case.path.name == "windows" else "180KiB"
     if case.quantize:
         memory = "100KiB"  # int8 keys and values take little more than half
     *short, long = probes()

@@ -350,6 +350,19 @@ def test_products_of_int16_keys_do_not_overflow(isa, head_size):
 
 
 @isas
+@pytest.mark.parametrize("num_keys", [2, 511, 512, 600])
+def test_sums_of_int16_values_do_not_overflow(isa, num_keys):
+    # Keys that count alike, and values of the largest code that there is.
+    case = Case(1, 1, 16, kv_dtype=DType.INT16, counts=(1,), key_starts=(num_keys - 1,))
+    largest = np.float32(8191 / 4096)
+    blocks = np.full_like(case.blocks(), largest)
+    blocks[:, 0] = 1.0
+    qkv = np.concatenate([np.ones(32), np.full(16, largest)]).astype(np.float32)[None]
+    actual = run_case(cpu(isa), case, qkv=qkv, blocks=blocks)["out"]
+    np.testing.assert_allclose(actual, largest, rtol=1.001 * 512 / 2**19)
+
+
+@isas
 def test_scores_of_any_size_give_weights_that_sum_to_one(isa):
     case = Case(counts=(20, 1), key_starts=(0, 600), kv_dtype=DType.F32)
     qkv = case.queries() * 1000

@@ -66,7 +66,7 @@ class MemoryConfig(Struct, frozen=True, kw_only=True):
     memory_utilization: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
     """Share of memory for weights and KV together; the rest is margin for activations. 0: use kv_memory."""
     kv_dtype: Literal["auto", "bf16", "f16", "int16", "int8", "f32"] = "auto"
-    """auto (f16); f16; int16 (as exact, fixed point, faster for long prompts); bf16; int8 (half the memory) or f32."""
+    """auto (int16); int16 (fixed point, as exact as f16 and faster); f16; bf16; int8 (half the memory) or f32."""
     prefix_cache: bool = True
     """Reuse blocks of earlier prompts that begin alike."""
     kv_tier_memory: Annotated[
@@ -82,7 +82,7 @@ class MemoryConfig(Struct, frozen=True, kw_only=True):
     @property
     def kv_format(self) -> str:
         """How keys and values are kept: `kv_dtype` with auto resolved."""
-        return "f16" if self.kv_dtype == "auto" else self.kv_dtype
+        return "int16" if self.kv_dtype == "auto" else self.kv_dtype
 
     def __post_init__(self) -> None:
         """Raises ConfigError for settings that exclude each other."""

@@ -86,5 +86,5 @@ def test_bytes_per_token(dtype, expected):
 
 
 def test_auto_is_f16():
-    assert MemoryConfig().kv_format == "f16"
+    assert MemoryConfig().kv_format == "int16"
     assert MemoryConfig(kv_dtype="int8").kv_format == "int8"

@@ -11,7 +11,7 @@ What a back end may round besides, by the dtype of keys and values:
   one counts as zero). Where the instruction set multiplies such pairs, queries and weights are rounded to bf16.
 - int8, int16: both sums are exact integers. The query is quantised like a key, or, for int16, to
   `rint(q * (32752 / |q|))`; a row's weights w, times their tokens' value scales, to 16 bits: `rint(w / unit)`, where of the visible keys of the chunk
-  `unit = max w / 32767` or, for int16, the larger of that and `sum w / (2^19 - 1024)`.
+  `unit = max w / 32767` or, for int16, the larger of that and `sum w / (2^18 - 1024)`.
 """
 
 from dataclasses import dataclass

@@ -21,7 +21,7 @@ SMALLEST_MAGNITUDE = np.float32(2.0**-100)
 LARGEST_MAGNITUDE = np.float32(2.0**100)
 
 #: Of the codes of 16-bit keys (fewer where their norm would be too long) and values.
-KEY_BITS, VALUE_BITS = 14, 12
+KEY_BITS, VALUE_BITS = 14, 13
 
 
 @dataclass(frozen=True, slots=True)
