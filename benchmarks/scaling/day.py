@@ -2,8 +2,8 @@
 
     python benchmarks/scaling/day.py --traces DIRECTORY            writes benchmarks/results/scaling-day.json and .md
 
-Arrivals and lengths are recorded ones (Azure 2023, Mooncake), repeated over a day with a daily curve that is compressed to
-two hours; replicas are those of the built-in profile and take 30 s to start. The fixed fleet is the smallest that keeps
+Arrivals and lengths are recorded ones (Azure 2023, Mooncake), repeated over a day with a daily curve (`--hours 2` for a
+compressed one); replicas are those of the built-in profile and take 30 s to start. The fixed fleet is the smallest that keeps
 99 % of requests within the objectives. Traces are not part of the repository: see docs/results/scaling.md.
 """
 
@@ -30,10 +30,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 #: Name → policy, and YAML of ScalingConfig beside it.
 POLICIES = {
     "tokens_per_second": ("tokens_per_second", ""),
-    "tokens_per_second, told what a replica does": (
-        "tokens_per_second",
-        ", queue: {per_replica: 8, wait: 2s}, tokens: {replica_tokens_per_second: 350, load: 0.8}",
-    ),
+    "predictive": ("predictive", ""),
     "queue": ("queue", ""),
     "slots": ("slots", ""),
     "slo": ("slo", ""),
@@ -156,7 +153,7 @@ def table(results: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", required=True)
-    parser.add_argument("--hours", type=float, default=2.0)
+    parser.add_argument("--hours", type=float, default=24.0)
     parser.add_argument("--policies", nargs="+", default=list(POLICIES))
     parser.add_argument("--shapes", nargs="+", type=int, default=range(len(SHAPES)))
     parser.add_argument("--out", default=str(RESULTS / "scaling-day"))

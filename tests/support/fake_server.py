@@ -126,9 +126,9 @@ class FakeServer:
         self._is_ready.set()
 
 
-def fake_source(tokenizer: Path, **engine) -> str:
-    """The model that makes a fake engine behave so."""
-    return f"fake?{urlencode({'tokenizer': str(tokenizer), **engine})}"
+def fake_source(default_tokenizer: Path, **engine) -> str:
+    """The model that makes a fake engine behave so; it may name another tokenizer."""
+    return f"fake?{urlencode({'tokenizer': str(default_tokenizer), **engine})}"
 
 
 def fake_entry(name: str, tokenizer: Path, *, keep: bool = False, settings=None, **engine) -> dict:

@@ -95,6 +95,8 @@ class ModelLoad(Struct, frozen=True, kw_only=True):
     """Of its weights, keys and values; 0 while it is not loaded."""
     idle_seconds: float
     """Since a request used it last; 0.0 while one does."""
+    busy: float = 0.0
+    """Share of the last 10 seconds that its engine spent in steps, 0..1."""
 
 
 class LoadReport(Struct, frozen=True, kw_only=True):
@@ -121,5 +123,7 @@ class LoadReport(Struct, frozen=True, kw_only=True):
     """Both over the last 10 seconds."""
     uptime_seconds: float
     version: str
+    busy: float = 0.0
+    """Share of the last 10 seconds spent in steps, 0..1; of several models, the busiest one's."""
     model_loads: tuple[ModelLoad, ...] = ()
     """Each model by itself."""

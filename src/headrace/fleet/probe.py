@@ -40,6 +40,7 @@ async def probe(replica: Replica, patience: float, number: int) -> Report:
             kv_usage=load.kv_usage,
             uptime=load.uptime,
             prefix_hit_rate=load.prefix_hit_rate,
+            busy=load.busy,
         )
     if number % MODELS_EVERY == 0 and (outgoing := backend.models_probe()) is not None:
         cards = backend.read_models(*await _ask(replica, outgoing, patience))

@@ -31,6 +31,8 @@ class Report(Struct, frozen=True, kw_only=True):
     kv_usage: float | None = None
     uptime: float | None = None
     prefix_hit_rate: float | None = None
+    busy: float | None = None
+    """Share of the last seconds that it computed, 0..1."""
     version: str | None = None
 
 

@@ -34,6 +34,7 @@ def load_report(
         decode_tokens_per_second=sum(m.decode_tokens_per_second for m in loads),
         uptime_seconds=uptime,
         version=version,
+        busy=max((m.busy for m in loads), default=0.0),
         model_loads=tuple(loads),
     )
 

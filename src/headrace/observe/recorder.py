@@ -34,6 +34,7 @@ class EngineRecorder:
         self._prefill_total = 0.0
         self._prefill = Rate(10.0)
         self._decode = Rate(10.0)
+        self._busy = Rate(10.0)
         self._prompt = Rate(60.0)
         self._cached = Rate(60.0)
         self._step_times = {
@@ -95,6 +96,7 @@ class EngineRecorder:
         self._set_gauges(stats)
         now = self._clock.monotonic()
         self._prefill.record(now, self._prefill_total)
+        self._busy.record(now, stats.step_seconds)
         self._decode.record(now, self._metrics.value(names.GENERATION_TOKENS, self._labels))
         self._prompt.record(now, self._metrics.value(names.PROMPT_TOKENS, self._labels))
         self._cached.record(now, self._metrics.value(names.CACHED_TOKENS, self._labels))
@@ -123,6 +125,7 @@ class EngineRecorder:
             decode_tokens_per_second=self._decode.per_second(now),
             memory_bytes=0 if info is None else info.memory_bytes,
             idle_seconds=idle,
+            busy=min(1.0, self._busy.per_second(now)),
         )
 
     def _record_step(self, step: StepStats) -> None:

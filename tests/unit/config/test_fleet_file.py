@@ -15,8 +15,13 @@ def read(tmp_path: Path, text: str):
     return read_fleet(file)
 
 
-def test_an_empty_file_is_all_defaults(tmp_path):
-    config = read(tmp_path, "")
+def test_an_empty_file_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="is empty"):
+        read(tmp_path, "")
+
+
+def test_what_is_not_said_has_its_default(tmp_path):
+    config = read(tmp_path, "gateway: {}")
     assert config.replicas == ()
     assert config.gateway.port == 8080
 

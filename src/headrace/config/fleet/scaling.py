@@ -88,8 +88,8 @@ class SlotTargets(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class TokenTargets(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much of what a replica can process should come to it."""
 
-    load: Share = 0.7
-    """Share of the tokens a second that it has been seen to process when it was full."""
+    load: Share = 0.87
+    """Share of the tokens a second that a replica can process, as far as is known."""
     prompt_weight: Annotated[float, Meta(gt=0)] = 0.2
     """What a token of a prompt that is not cached counts beside one of an answer: prefill costs less per token."""
     replica_tokens_per_second: Annotated[float, Meta(gt=0)] | None = None
@@ -111,6 +111,14 @@ class Objectives(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Going down keeps latencies below this share of the objectives, as they would be with one replica less."""
     idle_use: Annotated[float, Meta(ge=0, lt=1)] = 0.2
     """Below this share of slots in use, and with nothing waiting, slow answers are no matter of how many replicas there are."""
+
+    def slowness(
+        self, *, ttft: float | None, tpot: float | None, itl: float | None
+    ) -> float | None:
+        """The worst of these latencies in shares of its objective. None: none is known that has one."""
+        pairs = ((ttft, self.ttft), (tpot, self.tpot), (itl, self.itl))
+        known = [seen / bound for seen, bound in pairs if seen is not None and bound is not None]
+        return max(known, default=None)
 
     @property
     def is_set(self) -> bool:

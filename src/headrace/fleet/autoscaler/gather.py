@@ -84,7 +84,8 @@ def gather(
     """One look at a group of pools. Sums count only where all ready replicas tell; means are over those that do."""
     running = _all(r.num_running for r in replicas)
     slots = _all(r.slots for r in replicas)
-    waiting = queue.size + sum(r.num_waiting or 0 for r in replicas)
+    inside = sum(r.num_waiting or 0 for r in replicas)
+    waiting = queue.size + inside
     if waiting or running:
         sums.traffic.touch(now)
     seen = sums.traffic.summary(now, slo)
@@ -96,6 +97,8 @@ def gather(
         processed=processed,
         num_ready=len(replicas),
         use=running / slots if running is not None and slots else None,
+        busy=_mean(r.utilisation for r in replicas),
+        slowness=slo.slowness(ttft=seen.ttft_p95, tpot=seen.tpot_p95, itl=seen.itl_p95),
         is_queued=queue.size > 0,
         window=sums.window,
     )
@@ -109,6 +112,7 @@ def gather(
         num_warm=counts.num_warm,
         num_reporting=sum(r.is_fresh for r in replicas),
         queue_size=waiting,
+        num_waiting=inside,
         queue_wait=queue.wait,
         num_running=running,
         slots=slots or None,

@@ -219,5 +219,9 @@ def _look(replica: Replica) -> ReplicaLook:
     slots = report.max_num_seqs
     running = total - waiting if slots is None else min(slots, total)
     return ReplicaLook(
-        num_running=running, num_waiting=total - running, slots=slots, kv_usage=report.kv_usage
+        num_running=running,
+        num_waiting=total - running,
+        slots=slots,
+        kv_usage=report.kv_usage,
+        utilisation=report.busy,
     )

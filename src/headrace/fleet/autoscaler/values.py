@@ -24,6 +24,8 @@ class Signals(Struct, frozen=True, kw_only=True):
     """Of the ready ones, those whose load is known and fresh."""
     queue_size: int = 0
     """Requests that wait: in the gateway for this pool, and in its replicas."""
+    num_waiting: int = 0
+    """Of those, the ones that wait inside replicas."""
     queue_wait: float | None = None
     """Seconds that the longest of them has waited."""
     num_running: int | None = None

@@ -65,6 +65,7 @@ class HeadraceBackend(OpenAIBackend):
             outstanding_tokens=reading.count(said.get("outstanding_tokens")),
             uptime=reading.share(said.get("uptime_seconds")),
             prefix_hit_rate=reading.share(said.get("prefix_hit_rate")),
+            busy=reading.share(said.get("busy")),
             is_draining=said.get("state") == ReplicaState.DRAINING,
             missing=tuple(name for name in names if reading.share(said.get(name)) is None),
         )

@@ -67,6 +67,7 @@ class Load(Struct, frozen=True, kw_only=True):
     uptime: float | None = None
     """Seconds since it started."""
     prefix_hit_rate: float | None = None
+    busy: float | None = None
     """Cached share of the prompt tokens of the last minute, 0..1."""
     is_draining: bool = False
     missing: tuple[str, ...] = ()

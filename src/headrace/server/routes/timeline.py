@@ -1,16 +1,28 @@
 """`GET /timeline`: the engines' last steps as a file for Perfetto."""
 
+from typing import Any
 from urllib.parse import parse_qs
+
+from msgspec import Struct
 
 from headrace.core.errors import BadRequestError
 from headrace.server.replica import Replica
 from headrace.web.asgi import App, Receive, Scope, Send, send_json
 from headrace.web.endpoint import Operation
 
+
+class TraceFile(Struct, rename="camel"):
+    """Chrome's trace event format, the JSON object form."""
+
+    display_time_unit: str
+    trace_events: list[dict[str, Any]]
+
+
 TIMELINE = Operation(
     summary="The last steps of every engine, as a trace for Perfetto or Chrome",
     tag="operate",
     description="Steps with their parts, and sequences as tracks; names and numbers, no text.",
+    response=TraceFile,
     query={
         "steps": {
             "type": "integer",
@@ -32,7 +44,7 @@ def timeline(replica: Replica) -> App:
             for number, model in enumerate(replica.models.values(), 1)
             for event in model.timeline.events(number, _name(model.names), num_steps)
         ]
-        await send_json(send, {"displayTimeUnit": "ms", "traceEvents": events})
+        await send_json(send, TraceFile(display_time_unit="ms", trace_events=events))
 
     return respond
 

@@ -48,6 +48,9 @@ CASES: list[tuple[PolicyKind, Signals, int, int]] = [
     (PolicyKind.QUEUE, signals(queue_size=1, queue_wait=1.5), 3, 4),
     (PolicyKind.QUEUE, signals(queue_size=8, queue_wait=0.1), 4, 6),
     (PolicyKind.QUEUE, signals(queue_size=1, num_ready=0, num_running=None, slots=None), 1, 2),
+    # A few wait in every replica for their next step; more than its share in each is too many.
+    (PolicyKind.QUEUE, signals(queue_size=8, num_waiting=8), 2, 3),
+    (PolicyKind.QUEUE, signals(queue_size=16, num_waiting=16), 4, 6),
     (PolicyKind.SLOTS, signals(), 2, 3),
     (PolicyKind.SLOTS, signals(num_running=16), 4, 5),
     (PolicyKind.SLOTS, signals(num_running=0, kv_usage=0.9), 3, 3),

@@ -135,6 +135,48 @@ def test_capacity_is_learnt_when_replicas_are_full_and_stay() -> None:
     assert capacity.tokens_per_second > 140.0
 
 
+def looks(capacity: Capacity, seconds: range, **seen: float | None) -> float:
+    """Looks at two replicas that are never full; what is known then."""
+    for second in seconds:
+        capacity.note(
+            float(second), num_ready=2, use=0.1, is_queued=False, window=60.0,
+            processed=seen["processed"], busy=seen["busy"], slowness=seen.get("slowness"),
+        )  # fmt: skip
+    assert capacity.tokens_per_second is not None
+    return capacity.tokens_per_second
+
+
+def test_capacity_is_learnt_from_the_time_in_which_replicas_work() -> None:
+    capacity = Capacity()
+    assert looks(capacity, range(0, 100, 2), processed=100.0, busy=0.5) == pytest.approx(100.0)
+    # Idle replicas tell nothing, whatever they did.
+    assert looks(capacity, range(100, 200, 2), processed=1.0, busy=0.2) == pytest.approx(100.0)
+    # Larger batches do more.
+    assert looks(capacity, range(200, 300, 2), processed=240.0, busy=0.8) == pytest.approx(
+        150.0, rel=0.01
+    )
+
+
+def test_capacity_grows_while_latencies_are_good_and_goes_back_when_they_are_not() -> None:
+    capacity = Capacity(100.0)
+    far = looks(capacity, range(0, 1000, 2), processed=100.0, busy=0.5, slowness=0.2)
+    assert 110.0 < far < 125.0
+    assert looks(capacity, range(1000, 9000, 2), processed=100.0, busy=0.5, slowness=0.2) <= 200.0
+    high = capacity.tokens_per_second
+    assert looks(capacity, range(9000, 9100, 2), processed=100.0, busy=0.5, slowness=0.8) == high
+    assert looks(capacity, range(9100, 9200, 2), processed=100.0, busy=0.5, slowness=1.2) < high
+    # Never below what they do.
+    assert looks(capacity, range(9200, 19200, 2), processed=100.0, busy=0.5, slowness=1.2) == 50.0
+
+
+def test_the_pace_of_looks_does_not_matter() -> None:
+    slow, fast = Capacity(100.0), Capacity(100.0)
+    seen = {"processed": 100.0, "busy": 0.5, "slowness": 0.2}
+    assert looks(slow, range(0, 1001, 10), **seen) == pytest.approx(
+        looks(fast, range(0, 1001, 1), **seen), rel=0.02
+    )
+
+
 FULL = ReplicaLook(num_running=8, num_waiting=1, slots=8, kv_usage=0.5, utilisation=0.9)
 
 

@@ -14,17 +14,23 @@ def waiting(scene: Scene) -> Need | None:
     signals, targets = scene.signals, scene.config.queue
     if not signals.queue_size:
         return None
-    extra = int(signals.queue_size / targets.per_replica)
+    outside = signals.queue_size - signals.num_waiting
+    extra = int(outside / targets.per_replica)
     wait = signals.queue_wait
     if wait is not None and wait > targets.wait:
         extra = max(extra, 1)
     if not signals.num_ready:
         extra = max(extra, 1)
-    if not extra:
+    wanted = max(
+        float(signals.num_ready + extra) if extra else 0.0,
+        # Inside replicas a few always wait for their next step: what counts is how many each has.
+        signals.num_waiting / targets.per_replica,
+    )
+    if wanted <= signals.num_ready:
         return None
     waited = "" if wait is None else f", the longest for {wait:.1f} s"
     return Need(
         # What goes on while nobody is spare is not told by a queue: over the tolerance, whatever there is.
-        replicas=(signals.num_ready + extra) * (1.0 + scene.config.tolerance),
+        replicas=wanted * (1.0 + scene.config.tolerance),
         reason=f"{signals.queue_size} requests wait for {signals.num_ready} ready replicas{waited}",
     )
