@@ -2,6 +2,7 @@
 // failed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <random>
@@ -13,8 +14,8 @@ namespace headrace::tests {
 // Those that this machine lacks have no kernels.
 inline constexpr Isa kIsas[] = {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAmx, Isa::kNeon};
 
-inline int failures = 0;
-inline int64_t checks = 0;
+inline std::atomic<int> failures = 0;
+inline std::atomic<int64_t> checks = 0;
 
 #define CHECK(condition, ...)                                     \
   do {                                                            \

@@ -10,6 +10,6 @@ int main() {
   test_program();
   test_attention();
   test_sampling();
-  std::printf("%lld checks, %d failures\n", static_cast<long long>(checks), failures);
+  std::printf("%lld checks, %d failures\n", static_cast<long long>(checks.load()), failures.load());
   return failures == 0 ? 0 : 1;
 }
