@@ -111,10 +111,7 @@ class _Process:
             life.load(self._configure.engine)
             return
         try:
-            module = importlib.import_module(self._configure.build.partition(":")[0])
-            warm_up = getattr(module, "warm_up", None)
-            if warm_up is not None:
-                warm_up()
+            importlib.import_module(self._configure.build.partition(":")[0])
         except Exception as error:
             raise LoadFailedError(self._fail(error)) from error
         _settle()

@@ -9,76 +9,16 @@ from pathlib import Path
 
 import pytest
 from tests.support import fake_engine
+from tests.support.running_engine import Running, read, request, spec, tokens, until
 
-from headrace.config.engine import EngineConfig, ModelConfig
 from headrace.core.clock import SystemClock
 from headrace.core.errors import UnavailableError
 from headrace.core.events import FinishReason
-from headrace.core.request import Request, TokenSegment
-from headrace.core.sampling import SamplingParams
 from headrace.core.stats import ReplicaState
 from headrace.engine.client import STABLE_SECONDS, EngineClient
 from headrace.engine.failure import EngineStartError, cause
-from headrace.engine.launch import LaunchSpec, launch
+from headrace.engine.launch import launch
 from headrace.engine.messages import Failed, Submit
-
-
-def spec(model="fake", **fields):
-    return LaunchSpec(
-        engine=None if model is None else EngineConfig(model=ModelConfig(model=model)),
-        build=fake_engine.BUILD,
-        environment={"PYTHONPATH": fake_engine.python_path()},
-        log_level="error",
-        **fields,
-    )
-
-
-def request(request_id="r", *, ids=(5, 6, 7), max_tokens=4, n=1, **fields):
-    return Request(
-        request_id=request_id,
-        prompt=(TokenSegment(list(ids)),),
-        params=SamplingParams(max_tokens=max_tokens),
-        n=n,
-        **fields,
-    )
-
-
-class Running:
-    """A client as an async context."""
-
-    def __init__(self, model="fake", *, watchdog_timeout=30.0, wait=True):
-        self.updates = []
-        self._wait = wait
-        self._model = model
-        self.client = EngineClient(
-            lambda config: launch(spec(config and config.model.model), SystemClock()),
-            SystemClock(),
-            watchdog_timeout=watchdog_timeout,
-            on_update=self.updates.append,
-            restart_delays=(0.01, 0.1),
-        )
-
-    async def __aenter__(self):
-        config = None if self._model is None else of(self._model)
-        await self.client.start(config=config)
-        if self._wait:
-            await self.client.wait_ready()
-        return self.client
-
-    async def __aexit__(self, *exc):
-        await self.client.close()
-
-
-async def until(condition):
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not happen")
-
-
-def tokens(events, index=0):
-    return [t for e in events if e.index == index for t in e.token_ids]
 
 
 async def test_every_sequence_gets_its_tokens_and_one_end():
@@ -98,15 +38,11 @@ async def test_one_message_carries_all_that_a_step_made():
     running = Running("fake?step=0.01")
     async with running as client:
         streams = [client.submit(request(f"r{i}", max_tokens=6)) for i in range(4)]
-        await asyncio.gather(*(_read(s) for s in streams))
+        await asyncio.gather(*(read(s) for s in streams))
         with_events = [u for u in running.updates if u.events]
         assert max(len(u.events) for u in with_events) == 4
         await until(lambda: client.stats.num_running == 0)
         assert sum(len(u.steps) for u in running.updates) == client.stats.steps
-
-
-async def _read(stream):
-    return [event async for event in stream]
 
 
 async def test_a_closed_stream_is_cancelled_in_the_engine():
@@ -133,9 +69,9 @@ async def test_cancelling_one_sequence_leaves_the_others():
 async def test_a_request_that_raises_in_the_engine_ends_alone_and_the_engine_goes_on(poison):
     async with Running() as client:
         pid = client.pid
-        events = await _read(client.submit(request("bad", ids=[poison], n=2)))
+        events = await read(client.submit(request("bad", ids=[poison], n=2)))
         assert {e.index for e in events if e.finish is FinishReason.ERROR} == {0, 1}
-        assert tokens(await _read(client.submit(request("good"))))
+        assert tokens(await read(client.submit(request("good"))))
         assert client.pid == pid
 
 
@@ -144,7 +80,7 @@ async def test_a_crash_fails_what_runs_and_the_engine_comes_back():
         pid = client.pid
         bystander = client.submit(request("bystander", max_tokens=100_000))
         victim = client.submit(request("victim", ids=[fake_engine.POISON_EXIT]))
-        for events in await asyncio.gather(_read(bystander), _read(victim)):
+        for events in await asyncio.gather(read(bystander), read(victim)):
             assert events[-1].finish is FinishReason.ERROR
             assert events[-1].error_kind == "EngineDeadError"
         assert client.state is ReplicaState.LOADING
@@ -154,13 +90,13 @@ async def test_a_crash_fails_what_runs_and_the_engine_comes_back():
         await until(lambda: client.state is ReplicaState.READY)
         assert client.pid != pid
         assert client.unready_reason is None
-        assert tokens(await _read(client.submit(request("after"))))
+        assert tokens(await read(client.submit(request("after"))))
 
 
 async def test_the_watchdog_kills_an_engine_that_makes_no_step(capfd):
     async with Running(watchdog_timeout=0.4) as client:
         pid = client.pid
-        events = await _read(client.submit(request(ids=[fake_engine.POISON_HANG])))
+        events = await read(client.submit(request(ids=[fake_engine.POISON_HANG])))
         assert events[-1].error_kind == "EngineDeadError"
         await until(lambda: client.state is ReplicaState.READY)
         assert client.pid != pid
@@ -184,7 +120,7 @@ async def test_an_engine_that_waits_on_purpose_is_not_stuck():
         pid = client.pid
         stream = client.submit(request())
         reasons = []
-        reader = asyncio.create_task(_read(stream))
+        reader = asyncio.create_task(read(stream))
         while not reader.done():
             reasons.append(client.unready_reason)
             await asyncio.sleep(0.02)
@@ -272,7 +208,7 @@ async def test_signals_to_the_group_do_not_end_the_engine():
     async with Running() as client:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             os.kill(client.pid, number)
-        assert tokens(await _read(client.submit(request())))
+        assert tokens(await read(client.submit(request())))
 
 
 async def test_a_duplicate_id_is_refused_and_the_first_goes_on():
@@ -280,7 +216,7 @@ async def test_a_duplicate_id_is_refused_and_the_first_goes_on():
         first = client.submit(request(max_tokens=30))
         await first.next_batch()
         client._send(Submit(request()))
-        events = await _read(first)
+        events = await read(first)
         assert events[-1].error == "Its id is in use."
 
 
@@ -289,7 +225,7 @@ async def test_finish_open_ends_streams_with_the_given_reason():
         stream = client.submit(request(max_tokens=100_000))
         await stream.next_batch()
         client.finish_open(FinishReason.TIMEOUT)
-        events = await _read(stream)
+        events = await read(stream)
         assert events[-1].finish is FinishReason.TIMEOUT
         await until(lambda: client.stats.num_running == 0)
 
@@ -324,116 +260,3 @@ def _is_running(pid):
     except FileNotFoundError:
         return False
     return stat.rsplit(")", 1)[1].split()[0] != "Z"
-
-
-def of(model):
-    return EngineConfig(model=ModelConfig(model=model))
-
-
-async def test_an_engine_drains_parks_and_resumes_by_message():
-    async with Running("fake?step=0.01") as client:
-        stream = client.submit(request(max_tokens=20))
-        client.drain()
-        assert client.state is ReplicaState.DRAINING
-        with pytest.raises(UnavailableError, match="The engine is draining"):
-            client.submit(request("late"))
-        assert len(tokens(await _read(stream))) == 20
-        pid = client.pid
-        await client.park()
-        assert client.state is ReplicaState.PARKED
-        assert client.unready_reason == "The engine is parked."
-        await client.resume()
-        assert client.state is ReplicaState.READY
-        assert (client.pid, client.num_restarts) == (pid, 0)
-        assert len(tokens(await _read(client.submit(request("again"))))) == 4
-
-
-async def test_what_runs_when_an_engine_is_parked_is_ended():
-    async with Running("fake?step=0.01") as client:
-        stream = client.submit(request(max_tokens=100_000))
-        await stream.next_batch()
-        await client.park()
-        assert (await _read(stream))[-1].error == "The engine was parked."
-        assert client.num_open == 0
-
-
-async def test_a_restarted_engine_is_parked_again():
-    async with Running() as client:
-        await client.park()
-        os.kill(client.pid, signal.SIGKILL)
-        await until(lambda: client.num_restarts == 1 and client.state is ReplicaState.PARKED)
-
-
-async def test_an_engine_that_ends_before_it_obeys_fails_the_order():
-    async with Running("fake?step=0.05") as client:
-        client.submit(request(max_tokens=100_000))
-        parking = asyncio.create_task(client.park())
-        await asyncio.sleep(0)
-        os.kill(client.pid, signal.SIGKILL)
-        with pytest.raises(UnavailableError):
-            await parking
-        await until(lambda: client.num_restarts == 1 and client.state is ReplicaState.PARKED)
-
-
-async def test_a_process_without_a_model_loads_one_by_message():
-    async with Running(None) as client:
-        assert (client.state, client.info) == (ReplicaState.EMPTY, None)
-        assert client.unready_reason == "No model is loaded."
-        with pytest.raises(UnavailableError, match="No model"):
-            client.submit(request())
-        pid = client.pid
-        info = await client.load(of("fake?max_num_seqs=3"))
-        assert (info.max_num_seqs, client.state, client.pid) == (3, ReplicaState.READY, pid)
-        assert len(tokens(await _read(client.submit(request())))) == 4
-        await client.unload()
-        assert (client.state, client.info, client.pid) == (ReplicaState.EMPTY, None, pid)
-        await client.load(of("fake"))
-        os.kill(client.pid, signal.SIGKILL)
-        await until(lambda: client.num_restarts == 1 and client.state is ReplicaState.READY)
-        assert client.info.max_num_seqs == 8, "it serves what its predecessor was told to"
-
-
-async def test_a_load_replaces_a_model_and_ends_what_it_runs():
-    async with Running("fake?step=0.01") as client:
-        stream = client.submit(request(max_tokens=100_000))
-        await stream.next_batch()
-        info = await client.load(of("fake?max_num_seqs=5"))
-        last = (await _read(stream))[-1]
-        assert (last.error, last.error_kind) == ("The engine was unloaded.", "UnavailableError")
-        assert (info.max_num_seqs, client.num_restarts) == (5, 0)
-
-
-async def test_a_load_that_fails_says_why_and_leaves_a_process_that_can_load():
-    async with Running(None) as client:
-        pid = client.pid
-        with pytest.raises(EngineStartError, match="No such tensor type"):
-            await client.load(of("fake?fail_start=No such tensor type."))
-        assert (client.state, client.pid) == (ReplicaState.EMPTY, pid)
-        await client.load(of("fake"))
-        with pytest.raises(EngineStartError, match="No such tensor type"):
-            await client.load(of("fake?fail_start=No such tensor type."))
-        assert (client.state, client.pid, client.num_restarts) == (ReplicaState.EMPTY, pid, 0)
-
-
-async def test_a_process_that_dies_while_it_loads_fails_the_load_and_is_replaced_by_an_empty_one():
-    async with Running(None) as client:
-        loading = asyncio.create_task(client.load(of("fake?start=30")))
-        await until(lambda: client._phase == "build")
-        os.kill(client.pid, signal.SIGKILL)
-        with pytest.raises(EngineStartError, match="signal 9"):
-            await loading
-        await until(lambda: client.num_restarts == 1 and client.state is ReplicaState.EMPTY)
-
-
-async def test_a_process_that_waits_is_told_what_to_load_when_it_is_taken():
-    waiting = launch(spec(None), SystemClock())
-    client = Running(None, wait=False).client
-    await client.start(waiting, config=of("fake?max_num_seqs=2"))
-    info = await client.wait_ready()
-    assert (info.max_num_seqs, client.pid) == (2, waiting.pid)
-    await client.close()
-    assert client.state is ReplicaState.EMPTY
-    await client.start(config=of("fake"))
-    assert (await client.wait_ready()).max_num_seqs == 8
-    assert client.pid != waiting.pid
-    await client.close()
