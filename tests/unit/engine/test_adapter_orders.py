@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.engine.test_engine_client import Running, of, request, until
+from tests.support.running_engine import Running, of, request, until
 
 from headrace.core.errors import (
     BadRequestError,
