@@ -116,6 +116,18 @@ def test_only_bindings_know_nanobind() -> None:
     assert [str(p) for p in outside if "nanobind" in p.read_text()] == []
 
 
+def test_tests_share_by_their_support_alone() -> None:
+    """A test module that another imports cannot be changed on its own."""
+    found = [
+        f"{path.relative_to(ROOT)}: {node.module}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        and re.fullmatch(r"tests\..*\.test_\w+", node.module or "")
+    ]
+    assert found == []
+
+
 def test_the_public_names() -> None:
     import headrace
 

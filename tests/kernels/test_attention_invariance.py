@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.kernels.test_attention_kernels import Case, filled_cache, run_case
+from tests.support.attention_cases import Case, filled_cache, run_case
 from tests.support.op_run import ISAS, Batch, cpu
 
 from headrace.kernels.values import DType

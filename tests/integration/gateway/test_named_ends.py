@@ -4,7 +4,7 @@ import contextlib
 import json
 
 import pytest
-from tests.integration.gateway.test_stored_responses import keepers, over
+from tests.support.keeping_gateway import keepers, over
 
 BODIES = {
     "/v1/responses": {"input": "x", "stream": True},

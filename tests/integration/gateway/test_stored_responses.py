@@ -6,7 +6,7 @@ import json
 import pytest
 from msgspec import structs
 from tests.support.in_process_gateway import gateway_over, quick, spec_of
-from tests.support.keeping_replica import KeepingReplica
+from tests.support.keeping_gateway import keepers, over
 
 from headrace.config.fleet.accounts import AccountsConfig, KeyConfig
 from headrace.config.secret import Secret
@@ -19,21 +19,6 @@ KEYS = AccountsConfig(
         KeyConfig(name="bob", key=Secret("sk-bob")),
     )
 )
-
-
-@contextlib.asynccontextmanager
-async def keepers(count):
-    made = [await KeepingReplica().start() for _ in range(count)]
-    try:
-        yield made
-    finally:
-        for replica in made:
-            await replica.kill()
-
-
-def over(fakes, accounts=None):
-    fields = {} if accounts is None else {"accounts": accounts}
-    return gateway_over(fakes, quick([spec_of(fake) for fake in fakes], **fields))
 
 
 async def make(gateway, headers=None, **fields):
