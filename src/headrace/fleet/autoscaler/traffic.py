@@ -1,20 +1,15 @@
 """Requests of the last window, as they come and end: rates, lengths, latencies. Pure: time is told to it.
 
-Bounded whatever comes: rates are kept in one cell a second, latencies of at most `MAX_SAMPLES` requests.
+Bounded whatever comes: rates are kept in one cell a second, latencies as `latencies.py` bounds them.
 """
 
 from collections import deque
-from math import ceil
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from headrace.config.fleet.scaling import Objectives
-
-#: Requests whose latencies are kept.
-MAX_SAMPLES: Final = 4096
-#: With fewer of them percentiles say nothing.
-MIN_SAMPLES: Final = 5
+from headrace.fleet.autoscaler.latencies import Latencies, Sample
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -43,11 +38,6 @@ class Ended(Struct, frozen=True, kw_only=True):
         if self.ttft is None or self.output_tokens < 2:
             return None
         return max(0.0, self.latency - self.ttft) / (self.output_tokens - 1)
-
-    @property
-    def gap(self) -> float | None:
-        """Seconds between two tokens."""
-        return self.itl if self.itl is not None else self.tpot
 
 
 class TrafficSummary(NamedTuple):
@@ -102,7 +92,7 @@ class Traffic:
         self._since = now
         self._last = now
         self._cells: deque[_Cell] = deque()
-        self._samples: deque[tuple[float, Ended]] = deque(maxlen=MAX_SAMPLES)
+        self._latencies = Latencies()
         self._shares = _Shares()
 
     def arrived(self, now: float, prompt_tokens: int, expected_tokens: int) -> None:
@@ -122,7 +112,9 @@ class Traffic:
         cell.output_tokens += request.output_tokens
         self._spread(now, request)
         if request.is_sample:
-            self._samples.append((now, request))
+            tpot = request.tpot
+            itl = tpot if request.itl is None else request.itl
+            self._latencies.note(Sample(now, request.ttft, tpot, itl))
 
     def touch(self, now: float) -> None:
         """Something waits or runs: it is not idle."""
@@ -143,17 +135,17 @@ class Traffic:
         incoming = None
         if is_known and share is not None:
             incoming = self._work(prompt, expected * share) / span
-        samples = [sample for _, sample in self._samples]
+        latencies = self._latencies
         return TrafficSummary(
             arrivals_per_second=requests / span if is_known else None,
             incoming_tokens_per_second=incoming,
             processed_tokens_per_second=processed / span if is_known else None,
             input_tokens=prompt / requests if requests else None,
             output_tokens=sum(c.output_tokens for c in self._cells) / ended if ended else None,
-            ttft_p95=_p95([s.ttft for s in samples]),
-            tpot_p95=_p95([s.tpot for s in samples]),
-            itl_p95=_p95([s.gap for s in samples]),
-            slo_attainment=_attainment(samples, slo),
+            ttft_p95=latencies.ttft.p95(),
+            tpot_p95=latencies.tpot.p95(),
+            itl_p95=latencies.itl.p95(),
+            slo_attainment=latencies.attainment(slo),
             idle_seconds=max(0.0, now - self._last),
         )
 
@@ -171,17 +163,22 @@ class Traffic:
         """Its answer was made from its first token on, and not at its end: a long one counts where it was made."""
         work = self._work(request.prompt_tokens, request.output_tokens)
         begin = request.arrival + (request.ttft if request.ttft is not None else 0.0)
-        cells = [cell for cell in self._cells if cell.second >= int(begin)] or [self._cells[-1]]
+        first, cells = int(begin), []
+        for cell in reversed(self._cells):
+            if cell.second < first:
+                break
+            cells.append(cell)
+        cells = cells or [self._cells[-1]]
         made = len(cells) / max(1.0, now - begin) if now > begin else 1.0
+        part = work * min(1.0, made) / len(cells)
         for cell in cells:
-            cell.processed += work * min(1.0, made) / len(cells)
+            cell.processed += part
 
     def _forget(self, now: float) -> None:
         oldest = now - self._window
         while self._cells and self._cells[0].second < int(oldest):
             self._cells.popleft()
-        while self._samples and self._samples[0][0] < oldest:
-            self._samples.popleft()
+        self._latencies.forget(oldest)
 
 
 class _Shares:
@@ -212,20 +209,3 @@ class _Shares:
     def of_output(self) -> float | None:
         """None: bounds say little, and no request has ended yet."""
         return self._real[1] / self._asked[1] if self._asked[1] else None
-
-
-def _p95(values: list[float | None]) -> float | None:
-    known = sorted(value for value in values if value is not None)
-    return known[ceil(0.95 * len(known)) - 1] if len(known) >= MIN_SAMPLES else None
-
-
-def _attainment(samples: list[Ended], slo: Objectives) -> float | None:
-    bounds = ((slo.ttft, "ttft"), (slo.tpot, "tpot"), (slo.itl, "gap"))
-    judged = good = 0
-    for sample in samples:
-        pairs = [(bound, getattr(sample, name)) for bound, name in bounds if bound is not None]
-        known = [(bound, value) for bound, value in pairs if value is not None]
-        if known:
-            judged += 1
-            good += all(value <= bound for bound, value in known)
-    return good / judged if judged >= MIN_SAMPLES else None

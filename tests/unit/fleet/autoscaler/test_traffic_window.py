@@ -6,7 +6,8 @@ from headrace.config.fleet.scaling import Objectives
 from headrace.core.stats import ReplicaRole
 from headrace.fleet.autoscaler.capacity import Capacity
 from headrace.fleet.autoscaler.gather import Counts, QueueLook, ReplicaLook, Sums, gather
-from headrace.fleet.autoscaler.traffic import MAX_SAMPLES, Ended, Traffic
+from headrace.fleet.autoscaler.latencies import MAX_SAMPLES
+from headrace.fleet.autoscaler.traffic import Ended, Traffic
 
 SLO = Objectives(ttft=1.0, tpot=0.1)
 
@@ -107,7 +108,7 @@ def test_what_is_kept_is_bounded() -> None:
     for number in range(3 * MAX_SAMPLES):
         traffic.arrived(number * 0.01, 1, 1)
         traffic.ended(number * 0.01, ended(0.0))
-    assert len(traffic._samples) == MAX_SAMPLES
+    assert len(traffic._latencies) == len(traffic._latencies.ttft) == MAX_SAMPLES
     assert len(traffic._cells) <= 62
 
 
