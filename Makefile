@@ -62,13 +62,15 @@ check-native: $(VENV)/.build-tools  ## The native tests under ASan with UBSan, a
 	  $(BIN)/cmake --build $$dir && $$dir/headrace_tests || exit 1; \
 	done
 
+# The emulator has its first name in Debian's qemu-user-static, the second in qemu-user and elsewhere.
 check-cross: $(VENV)/.build-tools  ## The native tests for 64-bit Arm, under qemu-user
-	@command -v aarch64-linux-gnu-g++ qemu-aarch64-static > /dev/null || { echo 'Needs the packages g++-aarch64-linux-gnu and qemu-user-static.'; exit 1; }
+	@qemu=$$(command -v qemu-aarch64-static || command -v qemu-aarch64) && command -v aarch64-linux-gnu-g++ > /dev/null || \
+	  { echo 'Needs a cross compiler and an emulator: apt-get install g++-aarch64-linux-gnu qemu-user-static'; exit 1; }; \
 	for flags in armv8.2-a+dotprod armv8.2-a+dotprod+i8mm; do \
 	  dir=build/cross-$$flags; \
 	  $(BIN)/cmake -S csrc -B $$dir $(CMAKE_ARGS) -DCMAKE_BUILD_TYPE=Release -DHEADRACE_TESTS=ON \
 	    -DCMAKE_TOOLCHAIN_FILE=$(abspath csrc/cross-aarch64.cmake) -DHEADRACE_NEON_FLAGS=-march=$$flags > /dev/null && \
-	  $(BIN)/cmake --build $$dir && qemu-aarch64-static -cpu max $$dir/headrace_tests || exit 1; \
+	  $(BIN)/cmake --build $$dir && $$qemu -cpu max $$dir/headrace_tests || exit 1; \
 	done
 
 bench: install  ## Compare with llama.cpp and OpenVINO on the same work (ARGS="--class 8bit --rounds 1", ARGS=--help)

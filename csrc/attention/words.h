@@ -9,6 +9,8 @@
 #include "base/simd.h"
 #if defined(__SSE2__)
 #include <emmintrin.h>  // part of every x86-64
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>  // part of every 64-bit Arm, so that the generic set has it, too
 #endif
 
 namespace headrace::HR_ISA {
