@@ -54,8 +54,9 @@ def _list() -> None:
             "memory GB": one.memory / 1e9,
             "GB/s": one.bandwidth / 1e9,
             "TFLOPS": one.flops / 1e12,
+            "fp8": one.fp8_flops / 1e12,
             "source": one.source,
         }
         for name, one in ACCELERATORS.items()
     ]
-    print(table(rows, ("name", "memory GB", "GB/s", "TFLOPS", "source")))
+    print(table(rows, ("name", "memory GB", "GB/s", "TFLOPS", "fp8", "source")))

@@ -49,6 +49,8 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     """How keys and values are kept: f32, bf16, int8, …"""
     weight_bytes: int = 0
     """Of all parameters as they are served."""
+    step_bytes: int = 0
+    """Room for the activations of the largest step; only rows that were written take memory."""
     parameters: int = 0
     """Elements of all weight matrices."""
     tasks: tuple[Task, ...] = (Task.GENERATE,)

@@ -102,7 +102,7 @@ def build_engine(
     table = adapter_table(config.model, spec, backend)
     tier = create_tier(config.memory)
     storage = _storage(config, spec, sizing, backend, tier)
-    executor = _executor(config, spec, model, backend, clock, storage, compiler, table)
+    executor, step_bytes = _executor(config, spec, model, backend, clock, storage, compiler, table)
     if table is not None:
         phases.begin("adapters")
     names = served_names(config.model, model.checkpoint.path)
@@ -131,7 +131,7 @@ def build_engine(
         adapters=shelf,
         exchange=None if storage is None else KVExchange(ledger, storage, tier, executor.call),
     )
-    info = _info(config, model, backend, sizing, phases.seconds)
+    info = _info(config, model, backend, sizing, phases.seconds, step_bytes)
     return BuiltEngine(engine, info if shelf is None else shelf.described(info))
 
 
@@ -207,7 +207,8 @@ def _executor(
     storage: KVStorage | None,
     compiler: GrammarCompiler,
     table: AdapterTable | None,
-) -> Executor:
+) -> tuple[Executor, int]:
+    """And the bytes of its arena."""
     scheduler = config.scheduler
     bounds = text_bounds(scheduler, spec.max_context)
     pooler = Pooler(
@@ -219,10 +220,8 @@ def _executor(
         adapters=table,
     )
     if storage is None:
-        return _overlapped(TextExecutor(pooler, clock), scheduler)
-    max_tokens = max_chunk(scheduler, spec.max_context) + scheduler.max_num_seqs
-    # No draft source yet: every sequence has one output row. With one, it is 1 + MAX_DRAFTS rows.
-    limits = StepLimits(max_tokens, scheduler.max_num_seqs + _max_scored(spec))
+        return _overlapped(TextExecutor(pooler, clock), scheduler), 0
+    limits = step_limits(scheduler, spec)
     decoder = Decoder(spec, model.weights, adapters=table)
     recorded = decoder.record(backend, limits, storage.cache)
     if recorded.logits is None:
@@ -237,13 +236,13 @@ def _executor(
         ExecutorParts(backend, recorded.program, recorded.logits, storage, record_mass),
         clock,
         max_num_seqs=scheduler.max_num_seqs,
-        max_tokens=max_tokens,
+        max_tokens=limits.max_tokens,
         max_context=spec.max_context,
         compiler=compiler,
         pooler=pooler,
         num_adapters=0 if table is None else table.capacity,
     )
-    return _overlapped(inner, scheduler)
+    return _overlapped(inner, scheduler), recorded.program.arena_bytes
 
 
 def _overlapped(inner: ModelExecutor | TextExecutor, scheduler: SchedulerConfig) -> Executor:
@@ -286,6 +285,7 @@ def _info(
     backend: Backend,
     sizing: Sizing,
     phases: dict[str, float],
+    step_bytes: int,
 ) -> ModelInfo:
     return ModelInfo(
         names=served_names(config.model, model.checkpoint.path),
@@ -301,6 +301,7 @@ def _info(
         kv_bytes=sizing.kv_bytes,
         kv_format=str(config.memory.kv_format),
         weight_bytes=model.weights.num_bytes,
+        step_bytes=step_bytes,
         parameters=model.weights.num_elements,
         tasks=_tasks(model.spec),
         pooling=_pooling(config.model, model),
@@ -316,6 +317,7 @@ def _info(
             f"weights {model.weights.num_bytes / 2**20:.0f} MiB"
             f" ({'mapped from the packed cache' if model.weights.is_mapped else 'in memory'})",
             f"{sizing.explanation}, kept in {config.memory.kv_format}",
+            f"activations {step_bytes / 2**20:.0f} MiB at most",
         ),
     )
 
@@ -328,6 +330,13 @@ def _warn_of_threads(num_threads: int) -> None:
             num_threads,
             num_cpus,
         )
+
+
+def step_limits(scheduler: SchedulerConfig, spec: ModelSpec) -> StepLimits:
+    """Rows of the largest step."""
+    max_tokens = max_chunk(scheduler, spec.max_context) + scheduler.max_num_seqs
+    # No draft source yet: every sequence has one output row. With one, it is 1 + MAX_DRAFTS rows.
+    return StepLimits(max_tokens, scheduler.max_num_seqs + _max_scored(spec))
 
 
 def _max_scored(spec: ModelSpec) -> int:

@@ -71,6 +71,10 @@ class KVCache(Protocol):
 class Program(Protocol):
     """A recorded model, ready to run."""
 
+    @property
+    def arena_bytes(self) -> int:
+        """Of all its buffers."""
+
     def run(self, inputs: StepInputs) -> None:
         """One step. Raises KernelError for inputs that break the limits or the shapes."""
 

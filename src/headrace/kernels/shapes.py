@@ -57,7 +57,7 @@ class RecordedOp:
     arguments: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ShapeKVCache:
     """A layout, and block ids that are checked."""
 
@@ -186,8 +186,14 @@ class ShapeBackend:
     isa = "none"
     num_threads = 1
 
+    def __init__(self, operands: Callable[[WeightFormat], DType] | None = None) -> None:
+        """`operands` is another back end's `operand_dtype`; without, it is as the reference has it."""
+        self._operands = operands
+
     def operand_dtype(self, weight: WeightFormat) -> DType:
-        """As the reference: Q8 for quantised weights, else F32."""
+        """Of the back end that this one stands for."""
+        if self._operands is not None:
+            return self._operands(weight)
         return DType.Q8 if weight.is_quantized else DType.F32
 
     def load_weight(self, weight: PackedWeight | WeightShape) -> WeightShape:

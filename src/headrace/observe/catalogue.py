@@ -198,6 +198,10 @@ MODEL_WEIGHT_BYTES = Metric(
     "headrace_model_weight_bytes", Kind.GAUGE, "bytes",
     "Weights as they are served: a token that is decoded alone reads nearly all of them.",
 )  # fmt: skip
+MODEL_STEP_BYTES = Metric(
+    "headrace_model_step_bytes", Kind.GAUGE, "bytes",
+    "Room for the activations of the largest step; only what steps have written takes memory.",
+)  # fmt: skip
 MODEL_PARAMETERS = Metric(
     "headrace_model_parameters", Kind.GAUGE, "parameters", "Elements of all weight matrices.",
 )  # fmt: skip

@@ -68,6 +68,7 @@ class EngineRecorder:
         put, labels = self._metrics.set, self._labels
         put(names.MODEL_INFO, (*labels, info.kv_format, info.isa, str(info.threads)), 1.0)
         put(names.MODEL_WEIGHT_BYTES, labels, info.weight_bytes)
+        put(names.MODEL_STEP_BYTES, labels, info.step_bytes)
         put(names.MODEL_PARAMETERS, labels, info.parameters)
         tokens = info.num_blocks * info.block_size
         put(names.KV_BYTES_PER_TOKEN, labels, info.kv_bytes / tokens if tokens else 0.0)

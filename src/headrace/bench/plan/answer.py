@@ -45,6 +45,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     weights: str
     weight_bytes: float
     """Of one replica, all its accelerators together."""
+    step_bytes: int | None
+    """Activations of the largest step, which `--utilization` must leave room for; None: not known."""
     kv_bytes_per_token: float
     """Of a token that all layers keep."""
     kv_bytes_per_sequence: float
@@ -56,7 +58,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     batch: int
     """Sequences of a replica that keep the objectives; 0: not even one does."""
     limited_by: str
-    """memory, tpot, users; or ttft or tpot where one sequence is too slow."""
+    """memory, tpot, or slots (sequences of one replica); or ttft or tpot where one sequence is too slow."""
     ttft: float
     """Of a prompt that runs alone."""
     tpot: float
@@ -104,7 +106,7 @@ def make_plan(
         if profile is None
         else _measured(profile, options)
     )
-    batch, limit = _batch(times, options, slo, min(fitting, _MAX_BATCH, _slots(profile)))
+    batch, limit = _batch(times, options, slo, fitting, _slots(profile))
     tpot = _tpot(times, options, max(1, batch))
     rate = batch / tpot
     replicas = ceil(options.users / batch) if batch else 0
@@ -121,6 +123,7 @@ def make_plan(
         num_parameters=facts.num_parameters,
         weights=facts.weights,
         weight_bytes=facts.weight_bytes,
+        step_bytes=facts.step_bytes,
         kv_bytes_per_token=each,
         kv_bytes_per_sequence=whole,
         kv_bytes=max(0.0, kv_bytes),
@@ -201,7 +204,10 @@ def _roofline(
     facts: ModelFacts, machine: Machine, options: PlanOptions, each: float, whole: float
 ) -> Times:
     bandwidth = machine.each.bandwidth * machine.number * options.memory_efficiency
-    flops = machine.each.flops * machine.number * options.compute_efficiency
+    share_of_peak = machine.number * options.compute_efficiency
+    flops = machine.each.flops * share_of_peak
+    # Of fp8 weights alone: attention computes in 16 bits all the same.
+    products = flops if options.weights != "fp8" else machine.each.fp8_flops * share_of_peak
     spec = facts.spec
     # On average half of its answer is there.
     share = (options.context - options.output_tokens / 2) / options.context
@@ -218,12 +224,13 @@ def _roofline(
     def decode(batch: int) -> float:
         attended = pair * seen(share * options.context)
         return max(
-            (read + batch * share * whole) / bandwidth, batch * (per_token + attended) / flops
+            (read + batch * share * whole) / bandwidth,
+            batch * (per_token / products + attended / flops),
         )
 
     prompt = options.context - options.output_tokens
-    work = prompt * (per_token + pair * seen(prompt / 2))
-    seconds = max(work / flops, -(-prompt // STEP) * read / bandwidth)
+    work = prompt * (per_token / products + pair * seen(prompt / 2) / flops)
+    seconds = max(work, -(-prompt // STEP) * read / bandwidth)
     return Times(decode=decode, prompt=seconds, source=machine.each.source)
 
 
@@ -254,8 +261,11 @@ def _tpot(times: Times, options: PlanOptions, batch: int) -> float:
     return times.decode(batch) + batch / options.output_tokens * times.prompt
 
 
-def _batch(times: Times, options: PlanOptions, slo: dict[str, float], most: int) -> tuple[int, str]:
-    """The largest batch that keeps the objectives, and what bounds it."""
+def _batch(
+    times: Times, options: PlanOptions, slo: dict[str, float], fitting: int, slots: int
+) -> tuple[int, str]:
+    """The largest batch that fits and keeps the objectives, and what bounds it."""
+    most = min(fitting, slots)
     if most < 1:
         return 0, "memory"
     if "ttft" in slo and times.prompt + times.decode(1) > slo["ttft"]:
@@ -270,4 +280,6 @@ def _batch(times: Times, options: PlanOptions, slo: dict[str, float], most: int)
             low = middle
         else:
             high = middle - 1
-    return low, "memory" if low == most else "tpot"
+    if low < most:
+        return low, "tpot"
+    return low, "memory" if low == fitting else "slots"

@@ -1,16 +1,21 @@
 """What of a model decides memory and time, from its header alone: no weight is read."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from headrace.bench.plan.engine_memory import EngineMemory, engine_memory
 from headrace.core.errors import ConfigError, ModelLoadError
 from headrace.modeling.registry import describe, describe_config
 from headrace.modeling.spec import ModelSpec
-from headrace.modeling.weights.checkpoint import open_checkpoint
+from headrace.modeling.weights.checkpoint import Checkpoint, open_checkpoint
 from headrace.modeling.weights.json_files import read_json_object
+from headrace.modeling.weights.parameters import ParameterSpec
 
 #: Bytes of one weight. Of quantised ones, with a scale of 16 bits for each 32.
 WEIGHT_BYTES = {"f32": 4.0, "bf16": 2.0, "f16": 2.0, "fp8": 1.0, "int8": 1.0625, "int4": 0.5625}
+#: What our engine makes of float weights while it loads them.
+QUANTIZED = ("int8", "int4")
 _CONFIG_TYPES = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
@@ -25,10 +30,13 @@ class ModelFacts(NamedTuple):
     weight_bytes: float
     weights: str
     """How they are kept, in words."""
+    step_bytes: int | None = None
+    """Activations of the largest step; None: not known."""
 
 
-def read_model(source: str, weights: str) -> ModelFacts:
-    """Of a GGUF file, a model directory, a config.json or a short name. `weights` as `PlanOptions` has it.
+def read_model(source: str, weights: str, *, is_served_here: bool = False) -> ModelFacts:
+    """Of a GGUF file, a model directory, a config.json or a short name. `weights` as `PlanOptions` has it. With
+    `is_served_here`, bytes are those of our own engine on CPUs, as far as there are tensors to tell them by.
 
     Raises ConfigError (ModelLoadError) for what is none of these, or no decoder.
     """
@@ -40,7 +48,7 @@ def read_model(source: str, weights: str) -> ModelFacts:
     if not path.exists():
         path = _cached(source)
     checkpoint = open_checkpoint(path)
-    spec, _ = describe(checkpoint)
+    spec, parameters = describe(checkpoint)
     num_parameters = sum(info.num_elements for info in checkpoint.tensors.values())
     in_file = float(sum(info.nbytes for info in checkpoint.tensors.values()))
     types = {info.type: 0 for info in checkpoint.tensors.values()}
@@ -49,7 +57,11 @@ def read_model(source: str, weights: str) -> ModelFacts:
     kind = max(types, key=lambda name: types[name])
     kept = in_file if weights == "file" else num_parameters * WEIGHT_BYTES[weights]
     words = f"as in the file ({kind})" if weights == "file" else weights
-    return _facts(path.name, spec, num_parameters, kept, words)
+    memory = _memory(checkpoint, spec, parameters, weights) if is_served_here else None
+    if memory is not None:
+        kept, words = float(memory.weight_bytes), f"{words}, as our engine keeps them"
+    found = _facts(path.name, spec, num_parameters, kept, words)
+    return found if memory is None else found._replace(step_bytes=memory.step_bytes)
 
 
 def count_parameters(spec: ModelSpec) -> int:
@@ -64,6 +76,15 @@ def count_parameters(spec: ModelSpec) -> int:
     layer += size * (4 if spec.has_post_norms else 2)
     tables = spec.vocab_size * size * (1 if spec.has_tied_head else 2)
     return spec.num_layers * layer + tables + size
+
+
+def _memory(
+    checkpoint: Checkpoint, spec: ModelSpec, parameters: Sequence[ParameterSpec], weights: str
+) -> EngineMemory | None:
+    """None where our engine has no such weights, or the model makes no text."""
+    if weights not in ("file", *QUANTIZED) or spec.encoder is not None:
+        return None
+    return engine_memory(checkpoint, spec, parameters, None if weights == "file" else weights)
 
 
 def _from_config(path: Path, weights: str) -> ModelFacts:

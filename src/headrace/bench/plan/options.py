@@ -21,8 +21,8 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     """What a request may take: ttft and tpot."""
     weights: Literal["file", "f32", "bf16", "f16", "fp8", "int8", "int4"] = "file"
     """How weights are kept: as the files have them, else f32, bf16, f16, fp8, int8 or int4."""
-    kv_dtype: Literal["f32", "bf16", "f16", "int16", "int8"] = "f16"
-    """How keys and values are kept: f32, bf16, f16, int16 or int8."""
+    kv_dtype: Literal["auto", "f32", "bf16", "f16", "int16", "int8"] = "auto"
+    """How keys and values are kept: f32, bf16, f16, int16 or int8; auto: int16 on CPUs, as our engine has it, else f16."""
     tensor_parallel: Annotated[int, Meta(ge=0)] = 0
     """Accelerators that share each layer; 0: as many as a replica has."""
     utilization: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.9
@@ -32,7 +32,7 @@ class PlanOptions(Struct, frozen=True, kw_only=True):
     bandwidth: Annotated[float, Meta(gt=0.0)] | None = None
     """Its memory bandwidth in GB/s; default the table's, or measured."""
     tflops: Annotated[float, Meta(gt=0.0)] | None = None
-    """Its dense 16-bit TFLOPS; default the table's, or measured."""
+    """Its dense TFLOPS, whatever the weights; default the table's, of 16 bits or, with --weights fp8, of 8, or measured."""
     memory_efficiency: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.75
     """Share of the bandwidth that is reached."""
     compute_efficiency: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.5

@@ -17,6 +17,7 @@ def table(plan: Plan, *, users: int, context: int) -> str:
         ("model", f"{plan.model}, {plan.num_parameters / 1e9:.3f} billion parameters"),
         ("replica", f"{plan.machine} ({plan.source})"),
         ("weights", f"{format_size(plan.weight_bytes)}, {plan.weights}"),
+        *_activations(plan),
         (
             "KV",
             f"{format_size(plan.kv_bytes_per_token)} a token, {format_size(plan.kv_bytes_per_sequence)} a request of {context} tokens",
@@ -49,6 +50,12 @@ def table(plan: Plan, *, users: int, context: int) -> str:
         rows.append(("tensor parallel", ", ".join(words)))
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name.ljust(width)}  {text}" for name, text in rows)
+
+
+def _activations(plan: Plan) -> list[tuple[str, str]]:
+    if plan.step_bytes is None:
+        return []
+    return [("activations", f"{format_size(plan.step_bytes)} at most, out of the rest")]
 
 
 def _why(plan: Plan) -> str:

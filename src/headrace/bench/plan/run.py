@@ -1,5 +1,7 @@
 """From a question to its plan."""
 
+from msgspec.structs import replace
+
 from headrace.bench.measure import parse_slo
 from headrace.bench.plan.accelerators import machine_of
 from headrace.bench.plan.answer import Plan, make_plan
@@ -15,4 +17,9 @@ def plan(model: str, options: PlanOptions) -> Plan:
     if others := sorted(slo.keys() - {"ttft", "tpot"}):
         raise ConfigError(f"--slo of a plan takes ttft and tpot, not {others[0]}.")
     profile = None if options.profile is None else read_profile(options.profile)
-    return make_plan(read_model(model, options.weights), machine_of(options), options, slo, profile)
+    machine = machine_of(options)
+    is_cpu = machine.name == "cpu"
+    if options.kv_dtype == "auto":
+        options = replace(options, kv_dtype="int16" if is_cpu else "f16")
+    facts = read_model(model, options.weights, is_served_here=is_cpu)
+    return make_plan(facts, machine, options, slo, profile)

@@ -34,9 +34,15 @@ class ReferenceProgram:
     """A list of calls, made in order."""
 
     def __init__(
-        self, calls: Sequence[Call], limits: StepLimits, kv_cache: ReferenceKVCache
+        self,
+        calls: Sequence[Call],
+        limits: StepLimits,
+        kv_cache: ReferenceKVCache,
+        arena_bytes: int = 0,
     ) -> None:
         self._calls = tuple(calls)
+        self.arena_bytes = arena_bytes
+        """Of all buffers, were each kept in float32."""
         self._has_adapters = any(op == "adapt" for op, _ in calls)
         self._limits = limits
         self._kv_cache = kv_cache
@@ -81,11 +87,15 @@ class ReferenceRecorder(Recorder):
         self._limits = limits
         self._kv_cache = kv_cache
         self._num_buffers = 0
+        self._arena_bytes = 0
         self._calls: list[Call] = []
 
     def buffer(self, rows: Rows, width: int, dtype: DType = DType.F32) -> Buffer:
         self._require(width > 0, "buffer", "the width is at least 1")
         self._num_buffers += 1
+        is_output = rows is Rows.OUTPUTS
+        num_rows = self._limits.max_outputs if is_output else self._limits.max_tokens
+        self._arena_bytes += 4 * width * num_rows
         return Buffer(self._num_buffers - 1, rows, width, dtype)
 
     def emit(self, op: str, **arguments: Any) -> None:
@@ -93,7 +103,7 @@ class ReferenceRecorder(Recorder):
         self._calls.append((op, arguments))
 
     def finish(self) -> ReferenceProgram:
-        return ReferenceProgram(self._calls, self._limits, self._kv_cache)
+        return ReferenceProgram(self._calls, self._limits, self._kv_cache, self._arena_bytes)
 
     def weight_shape(self, weight: Any) -> tuple[WeightFormat, int, int]:
         return weight.format, weight.num_outputs, weight.num_inputs

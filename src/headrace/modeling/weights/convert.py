@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from headrace.core.errors import ModelLoadError
 from headrace.kernels.formats import Matrix, QuantizedMatrix, WeightFormat
-from headrace.kernels.packing import pack
+from headrace.kernels.packing import pack, packed_size
+from headrace.kernels.shapes import WeightShape
 from headrace.modeling.quantization.quantize import quantize
 from headrace.modeling.weights.checkpoint import Checkpoint
 from headrace.modeling.weights.parameters import (
@@ -42,6 +43,27 @@ class _Kind(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class PartOutline:
+    """A `PackedPart` without its data."""
+
+    weight: WeightShape
+    first_column: int
+    has_mins: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Of its data."""
+        shape = self.weight
+        return packed_size(
+            shape.format, shape.num_outputs, shape.num_inputs, has_mins=self.has_mins
+        )
+
+
+#: Parts of a matrix, or a vector's length.
+ParameterOutline = tuple[PartOutline, ...] | int
+
+
+@dataclass(frozen=True, slots=True)
 class _Rows:
     """The rows of one source that are wanted, before its transform."""
 
@@ -64,6 +86,19 @@ class Converter:
 
     def convert(self, specs: Sequence[ParameterSpec]) -> Iterator[tuple[str, LoadedParameter]]:
         """Each parameter once, in order. Raises ModelLoadError naming the tensor that is at fault."""
+        for spec in self._there(specs):
+            is_linear = spec.kind is ParameterKind.LINEAR
+            yield spec.name, self._linear(spec) if is_linear else self._vector(spec)
+
+    def outline(self, specs: Sequence[ParameterSpec]) -> Iterator[tuple[str, ParameterOutline]]:
+        """What `convert` would yield, without a look at any weight."""
+        for spec in self._there(specs):
+            if spec.kind is ParameterKind.LINEAR:
+                yield spec.name, self._linear_outline(spec)
+            else:
+                yield spec.name, self._length(spec)
+
+    def _there(self, specs: Sequence[ParameterSpec]) -> Iterator[ParameterSpec]:
         seen: set[str] = set()
         for spec in specs:
             if spec.name in seen:
@@ -75,8 +110,7 @@ class Converter:
             if missing or not spec.sources:
                 what = f"the tensor '{missing[0]}'" if missing else "any tensor"
                 raise ModelLoadError(f"{self.checkpoint.path.name} lacks {what} for '{spec.name}'.")
-            is_linear = spec.kind is ParameterKind.LINEAR
-            yield spec.name, self._linear(spec) if is_linear else self._vector(spec)
+            yield spec
 
     # ---- vectors -------------------------------------------------------------------------------
 
@@ -98,6 +132,11 @@ class Converter:
             raise ModelLoadError(f"'{spec.name}' holds values that are not finite.")
         return vector
 
+    def _length(self, spec: ParameterSpec) -> int:
+        """Elements of a vector."""
+        tensors = self.checkpoint.tensors
+        return sum(self._select(s, tensors[s.name].num_elements).count for s in spec.sources)
+
     def _with_row(self, values: NDArray[np.float32], name: str, row: int) -> NDArray[np.float32]:
         """Rows of a table, one behind the other, each with a row of the table `name` added."""
         shape = self.checkpoint.tensors[name].shape
@@ -110,6 +149,26 @@ class Converter:
     # ---- matrices ------------------------------------------------------------------------------
 
     def _linear(self, spec: ParameterSpec) -> tuple[PackedPart, ...]:
+        parts: list[PackedPart] = []
+        first_column = 0
+        for _, rows in self._groups(spec):
+            weight = pack(_join([self._matrix(each, spec) for each in rows]))
+            parts.append(PackedPart(weight, first_column))
+            first_column += weight.num_outputs
+        return tuple(parts)
+
+    def _linear_outline(self, spec: ParameterSpec) -> tuple[PartOutline, ...]:
+        parts: list[PartOutline] = []
+        first_column = 0
+        for kind, rows in self._groups(spec):
+            num_inputs = self.checkpoint.tensors[rows[0].source.name].shape[-1]
+            weight = WeightShape(kind.format, sum(each.count for each in rows), num_inputs)
+            parts.append(PartOutline(weight, first_column, kind.has_mins))
+            first_column += weight.num_outputs
+        return tuple(parts)
+
+    def _groups(self, spec: ParameterSpec) -> Iterator[tuple[_Kind, list[_Rows]]]:
+        """Adjacent sources of one kind, which become one weight."""
         widths = {self.checkpoint.tensors[source.name].shape[-1] for source in spec.sources}
         if len(widths) != 1:
             raise ModelLoadError(f"The tensors of '{spec.name}' differ in width: {sorted(widths)}.")
@@ -117,13 +176,8 @@ class Converter:
         if not all(rows.count for rows in selected):
             raise ModelLoadError(f"A tensor of '{spec.name}' has no rows.")
         kinds = [self._kind(rows, spec) for rows in selected]
-        parts: list[PackedPart] = []
-        first_column = 0
-        for _, group in groupby(zip(kinds, selected, strict=True), key=lambda pair: pair[0]):
-            weight = pack(_join([self._matrix(rows, spec) for _, rows in group]))
-            parts.append(PackedPart(weight, first_column))
-            first_column += weight.num_outputs
-        return tuple(parts)
+        for kind, group in groupby(zip(kinds, selected, strict=True), key=lambda pair: pair[0]):
+            yield kind, [rows for _, rows in group]
 
     def _kind(self, rows: _Rows, spec: ParameterSpec) -> _Kind:
         """Known from no rows at all."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.bench.plan.accelerators import ACCELERATORS
 from headrace.bench.plan.answer import kv_costs, split_of
 from headrace.bench.plan.model_facts import read_model
 from headrace.bench.plan.options import PlanOptions
@@ -91,13 +92,13 @@ def test_windows_keep_only_themselves(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(GEMMA_WINDOWS))
     facts = read_model(str(path), "file")
-    each, whole = kv_costs(facts.spec, PlanOptions(context=32768))
+    each, whole = kv_costs(facts.spec, PlanOptions(context=32768, kv_dtype="f16"))
     # 15 of 18 layers see 512 tokens (and keep a step and two blocks more), 3 see all.
     layer = 2 * 1 * 256 * 2
     assert each == 18 * layer
     assert whole == layer * (3 * 32768 + 15 * (512 + 512 + 32))
     # Below the window all layers keep all.
-    assert kv_costs(facts.spec, PlanOptions(context=512))[1] == 18 * layer * 512
+    assert kv_costs(facts.spec, PlanOptions(context=512, kv_dtype="f16"))[1] == 18 * layer * 512
 
 
 def test_more_accelerators_share_weights_as_far_as_heads_allow(llama: str) -> None:
@@ -120,6 +121,18 @@ def test_what_does_not_fit_or_is_too_slow_says_so(llama: str) -> None:
     assert (small.batch, small.replicas, small.limited_by) == (0, 0, "tpot")
     late = plan(llama, PlanOptions(gpus="l4", context=8192, weights="int4", slo="ttft=100ms"))
     assert late.limited_by == "ttft"
+
+
+def test_fp8_weights_are_computed_at_the_rate_of_fp8_where_there_is_one(llama: str) -> None:
+    asked = {"context": 8192, "output_tokens": 512, "slo": "ttft=5s,tpot=1s"}
+    long = plan(llama, PlanOptions(gpus="h100", weights="bf16", **asked))  # type: ignore[arg-type]
+    short = plan(llama, PlanOptions(gpus="h100", weights="fp8", **asked))  # type: ignore[arg-type]
+    attention = 7680 * 4 * 32 * 128 * 3840 * 32 / (0.5 * 989e12)
+    assert short.ttft - attention == pytest.approx((long.ttft - attention) * 989 / 1979)
+    old = [plan(llama, PlanOptions(gpus="a100", weights=w, **asked)).ttft for w in ("bf16", "fp8")]  # type: ignore[arg-type]
+    assert old[0] == old[1]
+    for name, one in ACCELERATORS.items():
+        assert one.fp8_flops in (one.flops, pytest.approx(2 * one.flops, rel=0.02)), name
 
 
 def test_tighter_objectives_take_more_replicas(llama: str) -> None:
