@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.core.clock import SystemClock
 from headrace.engine.kv_events import encode_event
 from headrace.engine.memory import events as engine
 from headrace.fleet.gateway.prefix.kv_wire import (
@@ -20,10 +19,11 @@ from headrace.fleet.gateway.prefix.kv_wire import (
 )
 
 HERE = ("GPU", 0)
+WALL = 1.8e9
 
 
 def batch(*events: Any) -> bytes:
-    return msgspec.msgpack.encode([SystemClock().wall(), list(events), 0])
+    return msgspec.msgpack.encode([WALL, list(events), 0])
 
 
 STORED = Stored(hashes=(7, 8), parent=None, token_ids=(1, 2, 3, 4), block_size=2, place=HERE)
