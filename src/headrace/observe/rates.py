@@ -18,8 +18,8 @@ class Rate:
             points.clear()
         if len(points) > 1 and now - points[-2][0] < self._resolution:
             points[-1] = (now, total)
-        else:
-            points.append((now, total))
+            return
+        points.append((now, total))
         self._trim(now)
 
     def growth(self, now: float) -> float:

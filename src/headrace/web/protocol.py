@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from headrace.core.errors import ConnectionLimitError
+from headrace.web.joined import JoinedWrites
 from headrace.web.problems import Answer, HttpError, answer_to
 
 #: Connections beyond the bound on which probes are still answered; any more are closed at once.
@@ -49,6 +50,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._num_headers = 0
         self._is_surplus = False
         self._has_begun = False
+        self._is_awaited = True
+        """A request, or the rest of one, is to come in time."""
         self._read_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
 
@@ -76,8 +79,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Part of asyncio's protocol."""
-        self._await_request()
+        self._is_awaited = True
         super().data_received(data)
+        # Most requests come in one piece: those need no timer.
+        if self._is_awaited:
+            self._await_request()
 
     @property
     def _num_excess(self) -> int:
@@ -88,8 +94,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Part of httptools' callbacks."""
         self._num_header_bytes = self._num_headers = 0
-        self._has_begun = True
-        self._await_request()
+        self._has_begun = self._is_awaited = True
         super().on_message_begin()  # type: ignore[no-untyped-call, unused-ignore]
         self.scope[ON_GONE] = None  # type: ignore[typeddict-unknown-key, unused-ignore]
         self.scope["headrace.is_surplus"] = self._is_surplus and self._num_excess > 0  # type: ignore[typeddict-unknown-key, unused-ignore]
@@ -105,9 +110,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._count(len(name) + len(value) + 4)
         super().on_header(name, value)
 
+    def on_headers_complete(self) -> None:
+        """Part of httptools' callbacks."""
+        known = self.cycle
+        super().on_headers_complete()
+        if self.cycle is not known:
+            self.cycle.transport = cast("Any", JoinedWrites(self.transport, self.loop))
+
     def on_message_complete(self) -> None:
         """Part of httptools' callbacks."""
-        self._has_begun = False
+        self._has_begun = self._is_awaited = False
         if self._read_timer is not None:
             self._read_timer.cancel()
             self._read_timer = None
@@ -170,6 +182,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._end_with(answer_to(ConnectionLimitError("Too many connections are open.")))
             return
         self._cancel_timers()
+        self._is_awaited = False
         super().handle_websocket_upgrade()
 
     # -- an answer leaves ---------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections import deque
 from itertools import islice
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from headrace.fleet.gateway.request_meter import Finished
 from headrace.fleet.gateway.trip import Trip, Try
@@ -88,6 +88,21 @@ def finished_request(finished: Finished) -> FinishedRequest:
     )
 
 
+def _bounded(finished: Finished) -> Finished:
+    """The same, without more of a name than is shown."""
+    row = finished.row
+    if max(len(row.model), len(row.key), len(row.tenant), len(row.request_id)) <= MAX_NAME:
+        return finished
+    short = structs.replace(
+        row,
+        model=row.model[:MAX_NAME],
+        key=row.key[:MAX_NAME],
+        tenant=row.tenant[:MAX_NAME],
+        request_id=row.request_id[:MAX_NAME],
+    )
+    return structs.replace(finished, row=short)
+
+
 class RequestPart(Struct, frozen=True, kw_only=True):
     """Some of them, oldest first."""
 
@@ -103,18 +118,17 @@ class FinishedRing:
 
     def __init__(self, length: int = MAX_KEPT) -> None:
         self._length = length
-        self._kept: deque[FinishedRequest] = deque(maxlen=length)
+        self._kept: deque[Finished] = deque(maxlen=length)
         self._end = 0
 
-    def add(self, request: FinishedRequest) -> None:
-        """It has ended."""
-        self._kept.append(request)
+    def add(self, finished: Finished) -> None:
+        """It has ended. Most are never looked at, so what is shown of one is made when somebody looks."""
+        self._kept.append(_bounded(finished))
         self._end += 1
 
     def after(self, number: int) -> RequestPart:
         """Those from `number` on, as far as they are there."""
         first = min(max(number, self._end - len(self._kept)), self._end)
         skipped = first - (self._end - len(self._kept))
-        return RequestPart(
-            end=self._end, kept=self._length, items=list(islice(self._kept, skipped, None))
-        )
+        items = [finished_request(finished) for finished in islice(self._kept, skipped, None)]
+        return RequestPart(end=self._end, kept=self._length, items=items)

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from headrace.fleet.dashboard.requests import FinishedRequest
 from headrace.fleet.gateway.accounts.money import amount
-from headrace.fleet.gateway.request_meter import Result
+from headrace.fleet.gateway.request_meter import Finished, Result
 from headrace.observe.labels import BoundedNames
 from headrace.observe.rates import Rate
 
@@ -55,7 +54,7 @@ class Tally:
         self._rows: dict[str, _Row] = {}
         self._names = BoundedNames(MAX_NAMES)
 
-    def add(self, name: str, request: FinishedRequest, now: float) -> None:
+    def add(self, name: str, finished: Finished, now: float) -> None:
         """One request has ended."""
         name = self._names.label(name)
         row = self._rows.get(name)
@@ -63,14 +62,15 @@ class Tally:
             row = self._rows[name] = _Row()
             row.request_rate.record(self._start, 0)
             row.token_rate.record(self._start, 0)
+        came_to = finished.row
         row.requests += 1
-        row.errors += request.result in FAILURES
-        row.refused += request.status == 429
-        row.prompt += request.prompt_tokens
-        row.cached += request.cached_tokens
-        row.output += request.output_tokens
-        row.cost += request.cost
-        row.saved += request.saved
+        row.errors += finished.result in FAILURES
+        row.refused += came_to.status == 429
+        row.prompt += came_to.prompt_tokens
+        row.cached += came_to.cached_tokens
+        row.output += came_to.output_tokens
+        row.cost += came_to.cost
+        row.saved += finished.saved_cost + finished.saved_prefix_cost
         row.request_rate.record(now, row.requests)
         row.token_rate.record(now, row.prompt + row.output)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headrace.core.clock import Clock
-from headrace.fleet.dashboard.requests import FinishedRequest, FinishedRing, finished_request
+from headrace.fleet.dashboard.requests import MAX_NAME, FinishedRing
 from headrace.fleet.dashboard.series import Row, Series
 from headrace.fleet.dashboard.tally import FAILURES, Tally
 from headrace.fleet.gateway.accounts.money import amount
@@ -41,13 +41,14 @@ class _Window:
         self._itl = list(self._pulse.itl.counts)
         self._output = self._pulse.output_tokens
 
-    def add(self, request: FinishedRequest) -> None:
+    def add(self, finished: Finished) -> None:
         """One more has ended."""
+        row = finished.row
         self.requests += 1
-        self.errors += request.result in FAILURES
-        self.prompt += request.prompt_tokens
-        self.cached += request.cached_tokens
-        self.cost += request.cost
+        self.errors += finished.result in FAILURES
+        self.prompt += row.prompt_tokens
+        self.cached += row.cached_tokens
+        self.cost += row.cost
 
     def row(self, now: float) -> dict[str, float | None]:
         """Rates per second and percentiles."""
@@ -90,13 +91,13 @@ class Watch:
 
     def finished(self, finished: Finished) -> None:
         """Part of Listener."""
-        request = finished_request(finished)
         now = self._clock.monotonic()
         for window in self._windows:
-            window.add(request)
-        self.tenants.add(request.tenant, request, now)
-        self.models.add(request.model, request, now)
-        self.requests.add(request)
+            window.add(finished)
+        row = finished.row
+        self.tenants.add(row.tenant[:MAX_NAME], finished, now)
+        self.models.add(row.model[:MAX_NAME], finished, now)
+        self.requests.add(finished)
 
     def tick(self) -> None:
         """A second has passed."""

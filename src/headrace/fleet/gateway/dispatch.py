@@ -85,7 +85,7 @@ class Dispatch:
         self._call = call
         self._wanted = wanted
         self._answer = answer
-        self._on_lease: Callable[[], None] = lambda: None
+        self._on_lease: Callable[[], None] = _nothing
         self._attempts = Attempts(shared.config.retries, shared.budget)
         self._adds_usage = call.is_stream and call.endpoint.can_resume and not call.wants_usage
         self._created = int(shared.clock.wall())
@@ -113,6 +113,8 @@ class Dispatch:
             await self._give_up(error)
         except HeadraceError as error:
             await self._give_up(error)
+        finally:
+            self._on_lease = _nothing  # it leads back to us: a circle would leave all of a request to the collector
 
     async def _run(self) -> None:
         """Until the answer is complete. Raises HeadraceError for what cannot be mended."""
@@ -335,6 +337,10 @@ class Dispatch:
             self._attempts.end(failure)
         self._attempts.note_break(failure)
         self._shared.meter.resumed(failure.kind)
+
+
+def _nothing() -> None:
+    pass
 
 
 def is_peer(replica: Replica) -> bool:

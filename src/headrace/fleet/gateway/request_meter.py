@@ -117,6 +117,11 @@ class RequestMeter:
         self._count(finished, labels)
         self._time(finished, labels)
         self._charge(finished, labels[0], now)
+        if self._slos.objectives:
+            self._judge(finished, model, now)
+
+    def _judge(self, finished: Finished, model: str, now: float) -> None:
+        row = finished.row
         judged = Ended(
             model=model,
             tenant=row.tenant,

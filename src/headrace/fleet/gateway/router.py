@@ -113,7 +113,7 @@ class Router:
 
     async def informed(self, wanted: Wanted, body: Mapping[str, Any]) -> Wanted:
         """With the prompt's tokens, where some replica that may be chosen tells what it has cached of them."""
-        if wanted.prompt is None:
+        if wanted.prompt is None or not self.index.is_told:
             return wanted
         serving = wanted.suited(self._registry.serving(wanted.model)).replicas
         prompt = await self._knowledge.with_tokens(wanted.prompt, body, wanted.salt, serving)

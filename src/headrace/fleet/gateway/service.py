@@ -165,6 +165,8 @@ class Service:
             scope["headrace.status"] = 499
         finally:
             is_over = True
+            if ON_GONE in scope:
+                scope[ON_GONE] = None  # no circle: what it leads to is let go of at once
             if watcher is not None:
                 watcher.cancel()
 

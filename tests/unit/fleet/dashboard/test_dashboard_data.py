@@ -8,9 +8,7 @@ from headrace.core.errors import BadRequestError
 from headrace.fleet.dashboard.dashboard import read_look
 from headrace.fleet.dashboard.requests import (
     MAX_NAME,
-    FinishedRequest,
     FinishedRing,
-    finished_request,
 )
 from headrace.fleet.dashboard.series import Series
 from headrace.fleet.dashboard.snapshot import Look
@@ -20,12 +18,10 @@ from headrace.fleet.gateway.pulse import BOUNDS, Pulse, Spread, quantile
 from headrace.fleet.gateway.request_meter import Finished, Result
 
 
-def request(**fields: object) -> FinishedRequest:
-    given = {
-        "request_id": "r", "time": 0.0, "key": "k", "tenant": "t", "priority": "standard",
-        "endpoint": "/v1/chat/completions", "model": "m", "result": "ok",
-    }  # fmt: skip
-    return FinishedRequest(**{**given, **fields})
+def request(*, result: Result = Result.OK, **fields: object) -> Finished:
+    given = {"request_id": "r", "time": 0.0, "key": "k", "tenant": "t", "model": "m"}
+    row = UsageRow(**{**given, **fields})
+    return Finished(row=row, priority="standard", result=result)
 
 
 @given(st.lists(st.integers(0, 12), max_size=30), st.integers(1, 8))
@@ -74,7 +70,9 @@ def test_requests_are_told_once(steps: list[int]) -> None:
 
 def test_names_of_clients_are_bounded() -> None:
     row = UsageRow(time=0.0, request_id="r" * 300, key="k", tenant="t" * 300, model="m" * 5000)
-    item = finished_request(Finished(row=row, priority="standard", result=Result.OK))
+    ring = FinishedRing()
+    ring.add(Finished(row=row, priority="standard", result=Result.OK))
+    (item,) = ring.after(0).items
     assert {len(item.model), len(item.tenant), len(item.request_id)} == {MAX_NAME}
 
 
@@ -83,10 +81,10 @@ def test_rows_of_a_tally_are_bounded_and_add_up() -> None:
     for n in range(MAX_NAMES + 50):
         tally.add(
             f"tenant-{n}",
-            request(prompt_tokens=2, output_tokens=3, cost=7, status=429, result="limited"),
+            request(prompt_tokens=2, output_tokens=3, cost=7, status=429, result=Result.LIMITED),
             130.0,
         )
-    tally.add("tenant-0", request(status=502, result="failed", prompt_tokens=60), 130.0)
+    tally.add("tenant-0", request(status=502, result=Result.FAILED, prompt_tokens=60), 130.0)
     rows = {row.name: row for row in tally.rows(130.0)}
     assert len(rows) == MAX_NAMES + 1
     assert rows["other"].requests == rows["other"].refused == 50

@@ -88,6 +88,8 @@ class Admission:
         now = self._clock.monotonic()
         lane = self._lane(ticket)
         self.watcher.arrived(ticket)
+        if (slot := self._at_once(ticket, lane, now)) is not None:
+            return slot
         try:
             waiter = self._queue(ticket, lane, now)
         except HeadraceError as error:
@@ -222,14 +224,21 @@ class Admission:
             found = self._lanes[ticket.lane] = Lane(self._config)
         return found
 
+    def _at_once(self, ticket: Ticket, lane: Lane, now: float) -> Slot | None:
+        """A turn without a wait, as most requests have it; None where somebody waits, or there is no place."""
+        if lane.num_waiting:
+            self._pump(ticket.lane)
+        if lane.num_waiting or self._is_closed or not self._has_place(ticket.lane, lane, now):
+            return None
+        lane.take(ticket)
+        return self._started(lane, ticket, now, now)
+
     def _queue(self, ticket: Ticket, lane: Lane, now: float) -> Waiter:
-        """Put it in the queue, if there is room or it will leave it at once."""
+        """Put it in the queue, if there is room."""
         if self._is_closed:
             raise UnavailableError("The gateway is stopping.", retry_after=1.0)
-        self._pump(ticket.lane)
-        if lane.num_waiting or not self._has_place(ticket.lane, lane, now):
-            for leaving in self._room.make(ticket, now):
-                self._evict(leaving, now)
+        for leaving in self._room.make(ticket, now):
+            self._evict(leaving, now)
         kind = lane.queue_of(ticket).kind
         due = now + (kind.ttft if kind.ttft is not None else kind.max_wait)
         self._number += 1
@@ -276,19 +285,17 @@ class Admission:
             lane.charge(ticket, -lane.cost(ticket))
             self._report.refused(ticket, "left")
             return False
+        future.set_result(self._started(lane, ticket, waiter.arrived, now))
+        return True
+
+    def _started(self, lane: Lane, ticket: Ticket, arrived: float, now: float) -> Slot:
         lane.num_running += 1
         lane.num_unplaced += 1
         lane.drain.note_start(now)
-        slot = Slot(
-            self,
-            ticket,
-            now - waiter.arrived,
-            arrived=waiter.arrived,
-            cold_seconds=lane.cold_part(waiter, now),
-        )
+        cold = lane.cold_part(arrived, now)
+        slot = Slot(self, ticket, now - arrived, arrived=arrived, cold_seconds=cold)
         self._report.started(ticket, slot.waited)
-        future.set_result(slot)
-        return True
+        return slot
 
     def _watch(self, waiter: Waiter, lane: Lane) -> None:
         heappush(self._limits, (lane.limit(waiter), waiter.number, waiter))

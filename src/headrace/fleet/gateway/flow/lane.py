@@ -87,6 +87,10 @@ class Lane:
         chosen.remove(waiter)
         return waiter
 
+    def take(self, ticket: Ticket) -> None:
+        """It starts at once, since nobody waits: charged as if it had been pushed and popped."""
+        self.queue_of(ticket).pass_through(ticket.tenant, self.cost(ticket) / ticket.weight)
+
     def cost(self, ticket: Ticket) -> float:
         """Weighted tokens that are expected of it; at least 1, so that empty requests count too."""
         return self.weighted(ticket.prompt_tokens, ticket.output_tokens)
@@ -124,9 +128,9 @@ class Lane:
             self.ready_since = now
         return True
 
-    def cold_part(self, waiter: Waiter, now: float) -> float:
-        """Seconds of its wait in which there was no ready replica; it waits no longer."""
-        return max(0.0, min(self.ready_since, now) - waiter.arrived)
+    def cold_part(self, arrived: float, now: float) -> float:
+        """Seconds of a wait that is over in which there was no ready replica."""
+        return max(0.0, min(self.ready_since, now) - arrived)
 
     def limit(self, waiter: Waiter) -> float:
         """Until when it may wait, as things are: for room, or for a replica at all."""

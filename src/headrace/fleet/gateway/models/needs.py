@@ -10,14 +10,16 @@ from headrace.fleet.gateway.models.values import Target
 
 #: A tuple: what stands there may be no text, and not hashable.
 _IMAGES = ("image_url", "input_image", "image")
-_GUIDED = (
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "structured_outputs",
-    "grammar",
-    "json_schema",
+_GUIDED = frozenset(
+    {
+        "guided_json",
+        "guided_regex",
+        "guided_choice",
+        "guided_grammar",
+        "structured_outputs",
+        "grammar",
+        "json_schema",
+    }
 )
 
 Replica = TypeVar("Replica")
@@ -60,8 +62,8 @@ def read_needs(
     if (body.get("tools") or body.get("functions")) and body.get("tool_choice") != "none":
         found.add(Capability.TOOLS)
     form = body.get("response_format")
-    if (isinstance(form, dict) and form.get("type") not in (None, "text")) or any(
-        body.get(name) for name in _GUIDED
+    if (isinstance(form, dict) and form.get("type") not in (None, "text")) or (
+        not _GUIDED.isdisjoint(body) and any(body.get(name) for name in _GUIDED)
     ):
         found.add(Capability.STRUCTURED)
     if _has_image(body.get("messages")) or _has_image(body.get("input")):
@@ -90,6 +92,8 @@ def suitable(
     small they are all kept, for one of them to count the tokens and say so.
     """
     known = [(replica, facts(replica)) for replica in replicas]
+    if all(fits(needs, target, f) for _, f in known):  # nearly always
+        return Suitable(replicas)
     chosen = [(r, f) for r, f in known if target.selects(f.version, f.labels)]
     if known and not chosen:
         return Suitable((), f"{target}")
@@ -99,3 +103,13 @@ def suitable(
         return Suitable((), ", ".join(sorted(missing or needs.capabilities)))
     fitting = [r for r, f in able if f.max_context is None or f.max_context >= needs.context]
     return Suitable(fitting or [r for r, _ in able])
+
+
+def fits(needs: Needs, target: Target, facts: Facts) -> bool:
+    """It is one of the target's, it can do what is needed, and it is large enough."""
+    is_large = facts.max_context is None or facts.max_context >= needs.context
+    return (
+        is_large
+        and needs.capabilities <= facts.capabilities
+        and target.selects(facts.version, facts.labels)
+    )

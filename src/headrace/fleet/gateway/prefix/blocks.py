@@ -17,6 +17,7 @@ from headrace.fleet.gateway.prefix.token_chain import TokenPrompt
 #: Between messages, and between a message's parts: no text of a prompt has them but by accident.
 _RECORD: Final = "\x1e"
 _UNIT: Final = "\x1f"
+_PLAIN_MESSAGE: Final = frozenset({"role", "content"})
 #: A piece that is no text (an image as data) is shown by its digest from this length on.
 _LONG: Final = 512
 
@@ -94,6 +95,14 @@ def prompt_text(body: Mapping[str, Any]) -> Iterator[str]:
         value = body.get(name)
         if isinstance(value, list) and value and isinstance(value[0], dict):
             for message in value:
+                if isinstance(message, dict) and message.keys() == _PLAIN_MESSAGE:
+                    content = message["content"]
+                    if isinstance(
+                        content, str
+                    ):  # nearly all are, and a generator for each costs more than the text
+                        yield f"{_RECORD}{message['role']}{_UNIT}"
+                        yield content
+                        continue
                 yield from _message(message)
         elif isinstance(value, list) and value and isinstance(value[0], str | list):
             # Several prompts: they go to one replica, and the first stands for all.

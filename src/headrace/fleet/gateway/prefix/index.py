@@ -51,6 +51,11 @@ class PrefixIndex:
         """Blocks held, in all indices."""
         return self._sent.num_blocks + self._fresh.num_blocks + self.told.num_blocks
 
+    @property
+    def is_told(self) -> bool:
+        """Some replica publishes its KV events."""
+        return bool(self._trust)
+
     # -- one request ------------------------------------------------------------------------------
 
     def read(self, body: Mapping[str, Any], *, model: str, salt: str, num_tokens: int) -> Prompt:
