@@ -1,5 +1,8 @@
 """Stores of answers for tests: one in memory, one that is broken; and an open door."""
 
+import contextlib
+from collections.abc import AsyncIterator
+
 from headrace.fleet.cache.store import StoreError
 
 
@@ -47,5 +50,7 @@ class BrokenStore:
         return
 
 
-async def admitted() -> None:
+@contextlib.asynccontextmanager
+async def admitted() -> AsyncIterator[None]:
     """Everybody may have an answer that costs nothing."""
+    yield

@@ -108,3 +108,75 @@ async def test_a_reload_changes_classes_while_requests_wait(tmp_path) -> None:
             gateway.service.apply(other)
             calls.append(gateway.call(headers=BEARER, max_tokens=5))
             assert [(await call.end()).status for call in calls] == [200] * 5
+
+
+GARBAGE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+
+
+@pytest.mark.parametrize(
+    "usage",
+    ['{"prompt_tokens":1%s}' % ("0" * 30), '{"completion_tokens":true}', "{}", '{"prompt_tokens":-5}', "null"],
+)  # fmt: skip
+async def test_what_a_replica_tells_of_usage_cannot_harm_the_accounts(tmp_path, usage) -> None:
+    limits = {"budgets": [{"amount": 1000.0, "per": "total"}]}
+    told = (
+        '{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"some words"},'
+        f'"finish_reason":"stop"}}],"usage":{usage}}}'
+    ).encode()
+    async with replicas(1) as fakes:
+        config = config_of(fakes, tmp_path, keys=[key("a", limits=limits)])
+        async with gateway_over(fakes, config) as gateway:
+            fakes[0].faults.append(Fault(raw=GARBAGE % (len(told), told)))
+            assert (await gateway.ask(headers=BEARER, max_tokens=9)).status == 200
+            assert (await gateway.ask(headers=BEARER, max_tokens=5)).status == 200
+            first, second = rows(gateway)
+            # Reckoned from what was sent, never more than was set aside for it, and never nothing.
+            assert 0 < first["output_tokens"] <= 9
+            assert 0 < first["prompt_tokens"] < 100
+            assert second["output_tokens"] == 5
+            books = gateway.gateway.parts.books
+            (state,) = await books.accounts.budgets(books.accounts._directory.find("secret-a"))
+            assert state.set_aside == 0.0
+            assert state.spent == pytest.approx(first["cost"] + second["cost"])
+
+
+async def test_who_is_refused_or_leaves_has_made_a_request_all_the_same(tmp_path) -> None:
+    limits = {"requests_per_minute": 3}
+    async with replicas(1) as fakes:
+        config = config_of(fakes, tmp_path, keys=[key("a", limits=limits)])
+        specs, config = config.replicas, msgspec.structs.replace(config, replicas=())
+        async with gateway_over([], config) as gateway:
+            admission = gateway.gateway.parts.admission
+            waits = gateway.call(headers=BEARER, model="fake", max_tokens=5)
+            await gateway.until(lambda: admission.waiting.num_requests > 0, "it waits")
+            waits.leave()
+            await waits.end()
+            gateway.registry.reconcile(specs)
+            await gateway.ready(1)
+            fakes[0].faults.append(Fault(status=400))
+            assert (await gateway.ask(headers=BEARER)).status == 400
+            fakes[0].faults.append(Fault(hang_at=-1))
+            at_work = gateway.call(headers=BEARER, max_tokens=5)
+            await gateway.until(lambda: len(fakes[0].seen) == 2, "the replica has it")
+            at_work.leave()
+            await at_work.end()
+            assert (await gateway.ask(headers=BEARER)).status == 429
+
+
+async def test_what_waited_for_its_first_replica_is_paid(tmp_path) -> None:
+    limits = {"budgets": [{"amount": 20.0, "per": "total"}]}
+    async with replicas(1) as fakes:
+        config = config_of(fakes, tmp_path, keys=[key("a", limits=limits)])
+        specs, config = config.replicas, msgspec.structs.replace(config, replicas=())
+        async with gateway_over([], config) as gateway:
+            call = gateway.call(headers=BEARER, model="fake", max_tokens=15)
+            admission = gateway.gateway.parts.admission
+            await gateway.until(lambda: admission.waiting.num_requests > 0, "it waits")
+            gateway.registry.reconcile(specs)
+            assert (await call.end()).status == 200
+            (row,) = rows(gateway)
+            books = gateway.gateway.parts.books
+            (state,) = await books.accounts.budgets(books.accounts._directory.find("secret-a"))
+            assert state.spent == pytest.approx(row["cost"])
+            assert row["cost"] > 15.0
+            assert (await gateway.ask(headers=BEARER, model="fake", max_tokens=9)).status == 429

@@ -70,6 +70,20 @@ async def test_a_gateway_that_was_started_again_asks():
             assert sum(len(fake.asked) for fake in fakes) == num_asked + 1  # it is known again
 
 
+async def test_a_replica_that_is_away_is_not_taken_for_one_that_knows_nothing():
+    async with keepers(2) as fakes:
+        async with over(fakes, KEYS) as gateway:
+            name = (await make(gateway, ALICE)).json["id"]
+        async with over(fakes, KEYS) as gateway:
+            home = next(fake for fake in fakes if f"_{fake.port}_" in name)
+            await home.kill()
+            asked = await about(gateway, name, headers=ALICE)
+            assert (asked.status, asked.headers["retry-after"]) == (503, "2")
+            assert (await make(gateway, ALICE, previous_response_id=name)).status == 503
+            gateway.registry.reconcile([spec_of(fake) for fake in fakes if fake is not home])
+            assert (await about(gateway, name, headers=ALICE)).status == 404
+
+
 @pytest.mark.parametrize("is_new_gateway", [False, True])
 async def test_tenants_do_not_see_each_others(is_new_gateway):
     async with keepers(2) as fakes, contextlib.AsyncExitStack() as stack:

@@ -45,4 +45,8 @@ def share(value: Any) -> float | None:
     """A finite number, not negative."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    try:
+        number = float(value)
+    except OverflowError:  # JSON's whole numbers have no bound
+        return None
+    return number if math.isfinite(number) and number >= 0 else None

@@ -8,8 +8,8 @@ It may run in a task of its own and outlive its client, for as long as others li
 ends (settling a budget, say) belongs into it.
 """
 
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from typing import Any, Final
 
 from msgspec import Struct
@@ -23,8 +23,8 @@ from headrace.web.asgi import Message, Send, start_message
 FALLBACK_HEADER: Final = "x-headrace-fallback"
 
 
-Admit = Callable[[], Awaitable[None]]
-"""May the client have an answer that costs nothing? Raises what it is told instead."""
+Admit = Callable[[], AbstractAsyncContextManager[None]]
+"""May the client have an answer that costs nothing? Raises what it is told instead; left when the answer was told."""
 
 
 class Outcome(Struct, frozen=True):
@@ -52,9 +52,9 @@ async def serve(
         return Outcome(Result.BYPASS)
     hit = await cache.lookup(inquiry)
     if hit is not None:
-        await admit()
-        cache.count(inquiry, hit.result)
-        await _tell(hit, inquiry.question.is_stream, send)
+        async with admit():
+            cache.count(inquiry, hit.result)
+            await _tell(hit, inquiry.question.is_stream, send)
         return Outcome(hit.result, hit.answer.usage)
     if not inquiry.may_share:
         result = Result.MISS if inquiry.may_keep else Result.BYPASS
@@ -73,15 +73,14 @@ async def _listen(
     listener = await cache.flights.join(inquiry.question.flight_key, made)
     result = Result.MISS if listener.is_first else Result.SHARED
     try:
-        if not listener.is_first:
-            await admit()
-        cache.count(inquiry, result)
-        send = _marked(send, result)
-        await send(await listener.head())
-        async with aclosing(listener.chunks()) as chunks:
-            async for chunk in chunks:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+        async with nullcontext() if listener.is_first else admit():
+            cache.count(inquiry, result)
+            send = _marked(send, result)
+            await send(await listener.head())
+            async with aclosing(listener.chunks()) as chunks:
+                async for chunk in chunks:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
     finally:
         listener.close()
     return Outcome(result, listener.usage)

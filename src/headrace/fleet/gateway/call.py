@@ -172,8 +172,12 @@ def _prompt_tokens(raw: bytes, body: dict[str, Any], chars_per_token: float) -> 
 
 
 def _output_tokens(body: dict[str, Any], default: int) -> int:
-    bounds = (_count(body.get(name)) for name in _BOUNDS)
-    return next(filter(None, bounds), default) * (_count(body.get("n")) or 1)
+    """Of all its prompts and choices, those that are made and not shown too. Servers differ in which bound counts."""
+    bound = max(_count(body.get(name)) for name in _BOUNDS) or default
+    choices = max(_count(body.get(name)) for name in ("n", "best_of")) or 1
+    prompt = body.get("prompt")
+    is_many = isinstance(prompt, list) and not all(isinstance(item, int) for item in prompt)
+    return bound * choices * (len(prompt) if is_many and isinstance(prompt, list) else 1)
 
 
 def _count(value: object) -> int:

@@ -5,7 +5,8 @@ It may outlive its client: others may listen to its answer (`cache/serving.py`).
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,9 +22,10 @@ from headrace.fleet.gateway.accounts.account import Account
 from headrace.fleet.gateway.accounts.accounts import Accounts
 from headrace.fleet.gateway.accounts.ledger import Ledger, UsageRow
 from headrace.fleet.gateway.accounts.meters import Estimate
-from headrace.fleet.gateway.accounts.money import cost, highest_cost, lowest_cost, saved_by_prefix
+from headrace.fleet.gateway.accounts.money import lowest_cost
 from headrace.fleet.gateway.accounts.reservation import Reservation
 from headrace.fleet.gateway.answer import Answer
+from headrace.fleet.gateway.bill import Bill, bill_of, bill_of_prompt, estimate, prices_of
 from headrace.fleet.gateway.call import Call
 from headrace.fleet.gateway.causes import cause_of, cause_of_refusal
 from headrace.fleet.gateway.dispatch import Dispatch, Dispatcher
@@ -42,7 +44,7 @@ from headrace.fleet.gateway.spans import tell_end
 from headrace.fleet.gateway.trip import Trip, Try
 from headrace.fleet.registry import Registry
 from headrace.web.asgi import Send
-from headrace.web.problems import answer_to, status_for
+from headrace.web.problems import HttpError, answer_to, status_for
 
 #: Seconds that a request waits for a model without a ready replica where another model may answer.
 _SHORT_WAIT = 0.0
@@ -50,19 +52,6 @@ _SHORT_WAIT = 0.0
 COLD_START = "x-headrace-cold-start"
 
 log = logging.getLogger("headrace.fleet")
-
-
-class Bill(NamedTuple):
-    """What a request came to."""
-
-    replica: str = ""
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    cost: int = 0
-    """Billionths."""
-    saved: int = 0
-    """Billionths that it would have cost more without a prefix cache."""
 
 
 class Trade(NamedTuple):
@@ -108,6 +97,7 @@ class Order:
         self._tries: list[Try] = []
         """At all targets."""
         self._error = ""
+        self._is_begun = False
 
     async def make(self, send: Send) -> None:
         """Have it answered. Raises HeadraceError, before anything was sent, for what the client is to be told."""
@@ -115,15 +105,21 @@ class Order:
         if self._route.explanation:
             answer.headers["x-headrace-model"] = self._route.explanation
         status = 499
+        self._is_begun = True
         try:
-            reservation = await self._trade.accounts.reserve(self._account, self._estimate())
+            estimated = estimate(self._call, self._prices())
+            reservation = await self._trade.accounts.reserve(self._account, estimated)
             self._is_paid = True
             with reservation:
                 try:
                     await self._through_targets(answer)
                 except asyncio.CancelledError:
-                    self._settle(reservation, self._bill_now() or self._bill_of_prompt())
+                    # It counts as a request wherever its client left it: else nothing would bound those who come and go.
+                    self._settle(reservation, self._bill_now() or self._bill_of_prompt() or Bill())
                     raise
+                else:
+                    # So does one that a replica refused.
+                    self._settle(reservation, self._bill_now() or Bill())
                 finally:
                     self._settle(reservation, self._bill_now())
             status = answer.status
@@ -134,11 +130,34 @@ class Order:
         finally:
             self._record(answer, status)
 
-    async def admit(self) -> None:
-        """It need not be made, for its answer is known: it counts as a request all the same. Raises OverloadedError."""
+    @asynccontextmanager
+    async def admit(self) -> AsyncIterator[None]:
+        """It need not be made, for its answer is known: it counts as a request all the same, and takes a place for as long
+        as it is told. Raises OverloadedError.
+        """
         reservation = await self._trade.accounts.reserve(self._account, Estimate())
-        with reservation:
+        try:
+            yield
+        finally:
             reservation.settle(tokens=0, cost=0)
+
+    def record_untold(self, error: BaseException) -> None:
+        """It ended so before it was told an answer that was known, or all of it. Does nothing if it was made: then `make`
+        has told, or will.
+        """
+        if self._is_begun:
+            return
+        status, result = 499, Result.LEFT
+        if isinstance(error, Exception):
+            status, self._error = status_for(error), _code_of(error)
+            is_own_fault = status >= 500 and not isinstance(error, HttpError)
+            result = Result.FAILED if is_own_fault else Result.REFUSED
+            result = Result.LIMITED if status == 429 else result
+        row = self._row(Bill(), status=status, ttft=None)
+        self._trade.ledger.count(row)
+        self._ended(
+            Finished(row=row, priority=self._account.priority, result=result, trip=self._trip(""))
+        )
 
     def record_told(self, usage: Mapping[str, Any] | None) -> None:
         """Its answer was told without being made; `usage` is what it cost the first time."""
@@ -253,19 +272,8 @@ class Order:
 
     # -- the account ------------------------------------------------------------------------------
 
-    def _estimate(self) -> Estimate:
-        """What it may come to at most, at the dearest replica that may get it."""
-        prompt, output = self._call.prompt_tokens, self._call.output_tokens
-        nanos = highest_cost(self._prices(), prompt_tokens=prompt, output_tokens=output)
-        return Estimate(prompt_tokens=prompt, output_tokens=output, cost=nanos)
-
     def _prices(self) -> list[Price]:
-        models = {target.model for target in self._route.targets}
-        return [
-            replica.spec.price
-            for replica in self._trade.registry
-            if models.intersection(replica.models)
-        ]
+        return prices_of(self._route, self._trade.registry, self._trade.config)
 
     def _settle(self, reservation: Reservation, bill: Bill | None) -> None:
         """Once; what was not billed is given back."""
@@ -275,31 +283,15 @@ class Order:
             reservation.settle(tokens=tokens, cost=bill.cost)
 
     def _bill_of_prompt(self) -> Bill | None:
-        """Of a client that left before its answer began: for it a replica has computed at least the prompt."""
-        if not self._was_placed:
-            return None
-        prompt = self._call.prompt_tokens
-        nanos = highest_cost(self._prices(), prompt_tokens=prompt, output_tokens=0)
-        return Bill(prompt_tokens=prompt, cost=nanos)
+        return bill_of_prompt(self._call, self._prices()) if self._was_placed else None
 
     def _bill_now(self) -> Bill | None:
         """Tokens and money, as far as they are known; None while no replica has begun an answer."""
         dispatch = self._dispatch
         if dispatch is None or dispatch.replica is None:
             return None
-        usage, progress = dispatch.progress.usage, dispatch.progress
-        prompt = usage.prompt_tokens if usage is not None else self._call.prompt_tokens
-        cached = usage.cached_tokens if usage is not None else 0
-        output = usage.output_tokens if usage is not None else progress.num_tokens
-        if usage is None and self._call.is_background:
-            output = (
-                self._call.output_tokens
-            )  # made later, and told to nobody: its bound is what is known
-        price = dispatch.replica.spec.price
-        nanos = cost(price, prompt_tokens=prompt, cached_tokens=cached, output_tokens=output)
-        return Bill(
-            dispatch.replica.id, prompt, cached, output, nanos, saved_by_prefix(price, cached)
-        )
+        chars_per_token = self._trade.config.gateway.chars_per_token
+        return bill_of(self._call, dispatch.replica, dispatch.progress, chars_per_token)
 
     def _record(self, answer: Answer, status: int) -> None:
         """Tell the trials and the ledger how it ended."""

@@ -1,6 +1,6 @@
 """What a client has of its answer so far, over all replicas that worked on it."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -8,6 +8,9 @@ from msgspec import Struct
 from headrace.fleet.backends import values as wire
 from headrace.fleet.gateway.pace import Pace
 from headrace.web.streaming import DONE, event
+
+#: No request has more tokens; what tells more is mistaken.
+_MAX_TOKENS: Final = 1 << 31
 
 
 class Usage(Struct, frozen=True):
@@ -61,6 +64,8 @@ class Progress:
         """As told, or one for each event with text."""
         self.name: dict[str, Any] | None = None
         """`id`, and `created` where there is one, of the first event: all later ones carry the same."""
+        self.num_bytes = 0
+        """Of an answer in one piece."""
         self.num_events = 0
         """Passed on, of APIs that name their events."""
         self.has_finished = False
@@ -71,6 +76,7 @@ class Progress:
 
     def note_whole(self, body: bytes) -> bool:
         """An answer in one piece; one that tells no usage has none. False for what is no JSON."""
+        self.num_bytes = len(body)
         try:
             told = _WHOLE.decode(body)
         except (msgspec.ValidationError, RecursionError):
@@ -178,4 +184,6 @@ def usage_over_all(usage: dict[str, Any], num_before: int) -> dict[str, Any]:
 
 
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    """0 for what cannot be a number of tokens: budgets are charged with it."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MAX_TOKENS
+    return value if is_count and isinstance(value, int) else 0

@@ -219,7 +219,11 @@ class Service:
             self._shadows.copy(call, wanted_of(route.shadow))
         order = Order(self._trade, account, call, route, wanted_of)
         inquiry = self._inquiry(call, account, str(route.targets[0]))
-        outcome = await serve(self.cache, inquiry, send, order.make, order.admit)
+        try:
+            outcome = await serve(self.cache, inquiry, send, order.make, order.admit)
+        except BaseException as error:
+            order.record_untold(error)
+            raise
         if not outcome.was_made:
             order.record_told(outcome.usage)
 

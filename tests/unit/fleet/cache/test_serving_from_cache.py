@@ -1,9 +1,11 @@
 import asyncio
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.answer_stores import BrokenStore, DictStore, admitted
+from tests.support.answer_stores import BrokenStore, DictStore
 from tests.support.fake_clock import FakeClock
 
 from headrace.config.fleet.cache import CacheConfig, CacheMode
@@ -37,16 +39,22 @@ class Gateway:
             CacheConfig(enabled=True, **config), store or DictStore(), self.clock, self.metrics
         )
         self.made = 0
+        self.told_now = 0
         self.is_full = False
         self.status = 200
         self.answer: Any = WHOLE
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def admit(self) -> None:
+    @contextlib.asynccontextmanager
+    async def admit(self) -> AsyncIterator[None]:
         if self.is_full:
             raise OverloadedError("too many")
-        await admitted()
+        self.told_now += 1
+        try:
+            yield
+        finally:
+            self.told_now -= 1
 
     async def make(self, send: Send) -> None:
         self.made += 1
@@ -304,3 +312,23 @@ async def test_hits_and_shared_answers_are_asked_about_too() -> None:
         "OverloadedError", "OverloadedError", "tuple"
     ]  # fmt: skip
     assert gateway.cache.flights.held_bytes == 0
+
+
+async def test_an_answer_that_is_told_takes_a_place_until_it_is_told() -> None:
+    gateway = Gateway()
+    gateway.gate.clear()
+    waiting = [asyncio.ensure_future(gateway.ask()) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    assert gateway.told_now == 0  # nothing is told before there is something
+    gateway.gate.set()
+    await asyncio.gather(*waiting)
+    places: list[int] = []
+
+    async def slow(message: Message) -> None:
+        places.append(gateway.told_now)
+
+    inquiry = gateway.cache.ask(body=BODY, path=CHAT, tenant="t", model="m")
+    outcome = await serve(gateway.cache, inquiry, slow, gateway.make, gateway.admit)
+    assert outcome.result is Result.HIT
+    assert set(places) == {1}
+    assert gateway.told_now == 0

@@ -101,3 +101,21 @@ def test_only_text_streams():
     assert read({"stream": True}).is_stream
     assert not read({"stream": True}, "/tokenize").is_stream
     assert not read({"stream": None}).is_stream
+
+
+@pytest.mark.parametrize(
+    ("body", "most"),
+    [
+        ({}, 100),
+        ({"max_tokens": 7}, 7),
+        ({"max_completion_tokens": 1, "max_tokens": 50}, 50),
+        ({"max_tokens": 7, "n": 3}, 21),
+        ({"max_tokens": 7, "n": 2, "best_of": 5}, 35),
+        ({"max_tokens": 7, "prompt": ["a", "b", "c"]}, 21),
+        ({"max_tokens": 7, "prompt": [[1, 2], [3]], "n": 2}, 28),
+        ({"max_tokens": 7, "prompt": [1, 2, 3]}, 7),
+        ({"max_tokens": 7, "prompt": []}, 7),
+    ],
+)
+def test_what_is_set_aside_covers_all_that_may_be_made(body, most):
+    assert read(body, "/v1/completions").output_tokens == most

@@ -4,6 +4,7 @@ accounts.db    created keys, money, what is set aside, the ledger (write-ahead l
 lock           held by the gateway that the directory belongs to
 """
 
+import contextlib
 import fcntl
 import sqlite3
 from pathlib import Path
@@ -56,6 +57,11 @@ class Database:
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = (self.path / "lock").open("w")
+            # Digests of keys, and who asked for what: nobody else's, also in a directory that others may read. SQLite gives
+            # its other files the rights of this one.
+            (self.path / FILE).touch(mode=0o600)
+            with contextlib.suppress(PermissionError):  # another user's, who lets us write
+                (self.path / FILE).chmod(0o600)
         except OSError as error:
             raise ConfigError(
                 f"accounts.directory {self.path} cannot be used: {error.strerror}."

@@ -1,9 +1,11 @@
 """Writes behind: one thread, and as many statements in one transaction as have come since the last one.
 
 Statements are written in the order in which they were given, all of them or none of a group. A group that fails (the
-disk is full) is tried again until it succeeds; nothing is dropped.
+disk is full) is tried again until it succeeds; nothing is dropped, but for a statement with a value that no database
+can take: it would keep all others from being written.
 """
 
+import contextlib
 import logging
 import sqlite3
 import threading
@@ -19,6 +21,9 @@ MAX_GROUP: Final = 2_000
 MAX_BACKLOG: Final = 100_000
 #: Seconds before a group that failed is tried again.
 RETRY_PERIOD: Final = 0.5
+
+#: Faults of the values, which no second try mends.
+_UNFIT: Final = (OverflowError, UnicodeError, sqlite3.DataError, sqlite3.IntegrityError)
 
 Statement = tuple[str, tuple[Any, ...]]
 
@@ -79,21 +84,28 @@ class Journal:
                 with self._changed:
                     # Closing must end: what cannot be written now cannot be written later either.
                     if self._changed.wait_for(lambda: self._is_closing, RETRY_PERIOD):
+                        log.error("%d statements of the accounts were not written.", self.backlog)
                         return
             with self._changed:
                 self._num_taken = 0
                 self._changed.notify_all()
 
     def _write(self, group: Iterable[Statement]) -> bool:
+        """Whether it is on the disk."""
         db = self._database.connection
         try:
             db.execute("BEGIN")
             for text, values in group:
-                db.execute(text, values)
+                try:
+                    db.execute(text, values)
+                except _UNFIT as error:
+                    # The text alone: it names no values.
+                    log.error("A statement of the accounts is dropped: %s: %s", error, text)
             db.execute("COMMIT")
         except sqlite3.Error as error:
             log.error("Accounts could not be written, and are tried again: %s", error)
-            if db.in_transaction:
-                db.execute("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
             return False
         return True

@@ -1,7 +1,8 @@
 """Finds the replica that keeps a response: from memory, else by asking, as after a restart of the gateway.
 
 Replicas are asked only where that shows nobody another tenant's response: peers keep responses apart by owner
-(`x-headrace-owner`); others are asked only by a gateway without tenants.
+(`x-headrace-owner`); others are asked only by a gateway without tenants. Where one cannot be asked at the moment, nobody
+is told that the response is lost: it may lie there.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from headrace.core.errors import NotFoundError
+from headrace.core.errors import NotFoundError, UnavailableError
 from headrace.fleet.gateway.dispatch import is_peer
 from headrace.fleet.gateway.responses.homes import Homes, owner_of
 from headrace.fleet.registry import Registry
@@ -22,6 +23,8 @@ NAME: Final = re.compile(r"resp_[A-Za-z0-9_-]{1,128}", re.ASCII)
 MAX_SEARCHES: Final = 8
 #: Replicas that one search asks at once.
 _ABREAST: Final = 16
+#: Seconds after which a client may ask again where a replica was away.
+_RETRY_AFTER: Final = 2.0
 _UNKNOWN: Final = "There is no such response, or it is no longer kept."
 _LEFT: Final = "The replica that kept this response has left the fleet; the response is lost."
 
@@ -37,7 +40,9 @@ class Keepers:
         self._turns = asyncio.Semaphore(MAX_SEARCHES)
 
     async def find(self, tenant: str, response_id: str) -> Replica:
-        """Who keeps it. Raises NotFoundError, which says whether its replica has left."""
+        """Who keeps it. Raises NotFoundError, which says whether its replica has left; or UnavailableError where none has
+        it that could be asked, and others could not.
+        """
         if not NAME.fullmatch(response_id):
             raise NotFoundError(_UNKNOWN)
         home = self._homes.find(tenant, response_id)
@@ -54,40 +59,54 @@ class Keepers:
         return found
 
     async def _search(self, tenant: str, response_id: str) -> Replica | None:
+        """Raises UnavailableError."""
         owner = owner_of(tenant)
+        path = f"/v1/responses/{response_id}"
         candidates = [
             replica
             for replica in self._registry
-            if replica.ready_since is not None and (not owner or is_peer(replica))
+            if (not owner or is_peer(replica)) and replica.backend.stored("GET", path, owner)
         ]
-        for start in range(0, len(candidates), _ABREAST):
-            found = await self._first(candidates[start : start + _ABREAST], owner, response_id)
+        ready = [replica for replica in candidates if replica.ready_since is not None]
+        is_sure = len(ready) == len(candidates)
+        for start in range(0, len(ready), _ABREAST):
+            found, are_sure = await self._first(ready[start : start + _ABREAST], owner, path)
             if found is not None:
                 return found
+            is_sure &= are_sure
+        if not is_sure:
+            raise UnavailableError(
+                "A replica that may keep this response cannot be asked at the moment.",
+                retry_after=_RETRY_AFTER,
+            )
         return None
 
     async def _first(
-        self, candidates: Sequence[Replica], owner: str, response_id: str
-    ) -> Replica | None:
+        self, candidates: Sequence[Replica], owner: str, path: str
+    ) -> tuple[Replica | None, bool]:
+        """The one that has it; and whether all others said that they do not."""
         tasks = {
-            asyncio.ensure_future(self._keeps(replica, owner, response_id)): replica
+            asyncio.ensure_future(self._keeps(replica, owner, path)): replica
             for replica in candidates
         }
+        is_sure = True
         try:
             left = set(tasks)
             while left:
                 done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     if task.result():
-                        return tasks[task]
-            return None
+                        return tasks[task], True
+                    is_sure &= task.result() is not None
+            return None, is_sure
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _keeps(self, replica: Replica, owner: str, response_id: str) -> bool:
-        asked = replica.backend.stored("GET", f"/v1/responses/{response_id}", owner)
+    async def _keeps(self, replica: Replica, owner: str, path: str) -> bool | None:
+        """None: it did not say."""
+        asked = replica.backend.stored("GET", path, owner)
         if asked is None:
             return False
         patience = self._registry.health.probe_timeout
@@ -97,8 +116,10 @@ class Keepers:
             )
             try:
                 await response.read_all(self._max_bytes)
-                return response.status == 200
             finally:
                 replica.pool.release(response)
         except UpstreamError:
-            return False
+            return None
+        if response.status >= 500 or response.status == 429:
+            return None
+        return response.status == 200

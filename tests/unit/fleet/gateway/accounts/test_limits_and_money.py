@@ -264,6 +264,37 @@ def test_a_group_with_a_fault_is_not_half_written(clock, tmp_path, monkeypatch) 
     again.close()
 
 
+@pytest.mark.parametrize("poison", [2**63, -(10**30), "\ud800"])
+def test_a_value_that_no_database_takes_keeps_nothing_else_from_being_written(
+    tmp_path, poison
+) -> None:
+    journal = Journal(Database(str(tmp_path)))
+    add = "INSERT INTO money (meter, spent) VALUES (?, ?)"
+    journal.put(
+        (add, ("before", 1)), (add, ("bad", poison) if isinstance(poison, int) else (poison, 1))
+    )
+    assert journal.flush()
+    journal.put((add, ("after", 2)), (add, ("after", 2)))  # it can be there only once
+    assert journal.flush()
+    journal.close()
+    again = Database(str(tmp_path))
+    found = again.connection.execute("SELECT meter, spent FROM money ORDER BY meter").fetchall()
+    assert found == [("after", 2), ("before", 1)]
+    again.close()
+
+
+def test_nobody_else_may_read_the_accounts(tmp_path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "accounts.db").touch(mode=0o644)
+    journal = Journal(Database(str(tmp_path)))
+    journal.put(("INSERT INTO money (meter, spent) VALUES ('m', 1)", ()))
+    assert journal.flush()
+    found = {file.name: file.stat().st_mode & 0o077 for file in tmp_path.glob("accounts.db*")}
+    assert len(found) == 3
+    assert not any(found.values()), found
+    journal.close()
+
+
 def test_a_directory_belongs_to_one_gateway(tmp_path) -> None:
     first = Database(str(tmp_path))
     with pytest.raises(ConfigError, match="another gateway"):
