@@ -7,7 +7,7 @@ all).
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
@@ -23,7 +23,8 @@ from headrace.config.fleet.root import FleetConfig
 from headrace.config.fleet.routing import RoutingConfig
 from headrace.fleet.autoscaler.gather import QueueLook, ReplicaLook
 from headrace.fleet.autoscaler.traffic import Ended
-from headrace.fleet.gateway.routing.choose import choose
+from headrace.fleet.gateway.routing.choose import POLICIES
+from headrace.fleet.gateway.routing.pipeline import decide
 from headrace.fleet.gateway.routing.values import Candidate, Query
 
 #: Replicas that are drawn as candidates where there are more.
@@ -41,7 +42,8 @@ class CountedFleet:
         self, options: SimulateOptions, profile: Profile, block_tokens: int, tally: Tally
     ) -> None:
         config = FleetConfig(routing=RoutingConfig(policy=options.routing))
-        self._routing = config.routing
+        self._routing = str(options.routing)
+        self._policy = POLICIES[options.routing](config.routing)
         self._slow_start = config.health.slow_start
         self._attempts = config.gateway.retries.attempts
         self._patience = config.gateway.retries.patience
@@ -54,7 +56,8 @@ class CountedFleet:
         self._rng = Random(f"{options.seed}:fleet")
         self._rng_of_kills = Random(f"{options.seed}:kill")
         self._until = 0.0
-        self._events: list[tuple[float, int, Event]] = []
+        self._events: list[tuple[float, int, Event | CountedReplica]] = []
+        """A replica stands for the end of its stretch."""
         self._order = count()
         self._names = count(1)
         self._numbers = count()
@@ -113,7 +116,10 @@ class CountedFleet:
 
     def _run_next(self) -> None:
         self.now, _, event = heappop(self._events)
-        event(self.now)
+        if isinstance(event, CountedReplica):
+            self._step(event, self.now)
+        else:
+            event(self.now)
 
     def _sweep(self, now: float) -> None:
         """Those that have waited too long go."""
@@ -130,14 +136,19 @@ class CountedFleet:
         if self.autoscaler is not None:
             traffic = self.autoscaler.sums.traffic
             traffic.arrived(self.now, job.prompt_tokens, job.output_tokens)
-        error = self.queue.push(job, self.now, is_waiting=bool(self.queue) or not self._has_place())
+        is_waiting = bool(self.queue) or not self._has_place()
+        error = self.queue.push(job, self.now, is_waiting=is_waiting)
         if error:
             self._tally.failed(error)
         else:
             self._drain(None)
 
     def _has_place(self) -> bool:
-        return any(r.num_requests < self._max_requests for r in self.replicas)
+        most = self._max_requests
+        for replica in self.replicas:  # noqa: SIM110 - a generator costs more than the question
+            if replica.num_requests < most:
+                return True
+        return False
 
     def _drain(self, freed: CountedReplica | None) -> None:
         """Give turns while there is room. What a replica lost has had its turn, and goes wherever one is."""
@@ -170,7 +181,7 @@ class CountedFleet:
     def _watch(self, replica: CountedReplica) -> None:
         end = replica.next_event
         if end is not None:
-            self.at(end, lambda now: self._step(replica, now))
+            heappush(self._events, (end, next(self._order), replica))
 
     def _step(self, replica: CountedReplica, now: float) -> None:
         if replica.next_event != now:
@@ -226,33 +237,42 @@ class CountedFleet:
 
     def _choose(self, job: Job, freed: CountedReplica | None) -> CountedReplica | None:
         """Production's choice among some that have room; None: none has."""
-        replicas = self.replicas
-        if len(replicas) > _DRAWN:
-            drawn = [replicas[int(self._rng.random() * len(replicas))] for _ in range(_DRAWN)]
-            replicas = list({id(r): r for r in (*drawn, freed, self._warm(job)) if r}.values())
-        replicas = [r for r in replicas if r.num_requests < self._max_requests]
+        most = self._max_requests
+        replicas = [r for r in self._drawn(job, freed) if r.num_requests < most]
         if not replicas:
-            replicas = [r for r in self.replicas if r.num_requests < self._max_requests][:_DRAWN]
+            replicas = [r for r in self.replicas if r.num_requests < most][:_DRAWN]
         if not replicas:
             return None
         if len(replicas) == 1:
             return replicas[0]
-        number = next(self._numbers)
         query = Query(
             prompt_tokens=job.prompt_tokens,
             output_tokens=job.output_tokens,
-            number=number,
+            number=next(self._numbers),
             draw=self._rng.random(),
         )
-        chosen = choose(self._routing, query, [self._candidate(r, job) for r in replicas])
-        return next(r for r in replicas if str(r.name) == chosen.replica_id)
+        candidates = [self._candidate(r, job) for r in replicas]
+        chosen = decide(self._routing, self._policy, query, candidates).replica_id
+        return next(r for r in replicas if r.id == chosen)
+
+    def _drawn(self, job: Job, freed: CountedReplica | None) -> Collection[CountedReplica]:
+        """A few, each once, and those that speak for themselves; all, where there are few."""
+        replicas, draw = self.replicas, self._rng.random
+        count = len(replicas)
+        if count <= _DRAWN:
+            return replicas
+        drawn = [replicas[int(draw() * count)] for _ in range(_DRAWN)]
+        if freed is not None:
+            drawn.append(freed)
+        if job.blocks and (warm := self._warm(job)) is not None:
+            drawn.append(warm)
+        return dict.fromkeys(drawn)
 
     def _candidate(self, replica: CountedReplica, job: Job) -> Candidate:
-        age = self.now - replica.since
-        share = 1.0 if age >= self._slow_start else 0.1 + 0.9 * age / self._slow_start
+        age, slow_start = self.now - replica.since, self._slow_start
         return Candidate(
-            id=str(replica.name),
-            weight=share,
+            id=replica.id,
+            weight=1.0 if age >= slow_start else 0.1 + 0.9 * age / slow_start,
             num_requests=replica.num_requests,
             prefill_tokens=replica.prefill_tokens,
             decode_tokens=replica.decode_tokens,

@@ -51,7 +51,7 @@ class CountedReplica:
     """Queue, slots, token budget, KV memory and prefix cache of one server, as numbers."""
 
     def __init__(self, name: int, profile: Profile, block_tokens: int, now: float) -> None:
-        self.name = name
+        self.id = str(name)
         self._profile = profile
         self._step = profile.step
         self._block_tokens = block_tokens
@@ -68,6 +68,8 @@ class CountedReplica:
         self._cache: _Blocks = {}
         self._sent: _Blocks = {}
         self._cache_blocks = max(1, profile.kv_tokens // block_tokens)
+        self._max_seqs = profile.max_num_seqs
+        self._budget = profile.max_num_batched_tokens
         self._began = now
         """When the current stretch began."""
         self._length = 0
@@ -116,8 +118,11 @@ class CountedReplica:
         """A request comes; whether `next_event` has changed."""
         job.entered = now
         self.num_requests += 1
-        job.counted = max(0, job.remaining - self.sent(job.blocks, job.prompt_tokens))
-        self._touch(self._sent, job.blocks)
+        if job.blocks:
+            job.counted = max(0, job.remaining - self.sent(job.blocks, job.prompt_tokens))
+            self._touch(self._sent, job.blocks)
+        else:
+            job.counted = job.remaining
         self.prefill_tokens += job.counted
         self.decode_tokens += job.left
         self._waiting.append(job)
@@ -126,7 +131,7 @@ class CountedReplica:
             self._begin()
             return True
         # While a prompt takes the whole budget, or no slot is free, it waits however the steps are cut.
-        if self._prefills or self._length == 1 or self.num_running >= self._profile.max_num_seqs:
+        if self._prefills or self._length == 1 or self.num_running >= self._max_seqs:
             return False
         return self._shorten(now)
 
@@ -168,21 +173,21 @@ class CountedReplica:
 
     def _begin(self) -> None:
         """Decide what the next steps do, and how many of them are alike."""
-        self._admit()
+        if self._waiting or self._room() < len(self._decodes):
+            self._admit()
         num_decodes = len(self._decodes)
-        if not num_decodes and not self._prefills:
-            self._length = 0
-            return
-        left = max(1, self._profile.max_num_batched_tokens - num_decodes)
-        if not self._prefills:
+        if self._prefills:
+            # All steps but the last give the whole budget to the first prompt.
+            left = max(1, self._budget - num_decodes)
+            length = max(1, (self._prefills[0].remaining - 1) // left)
+        elif num_decodes:
             length = self._decodes[0][0] - self._number
         else:
-            # All steps but the last give the whole budget to the first prompt.
-            length = max(1, (self._prefills[0].remaining - 1) // left)
-            if num_decodes:
-                length = min(length, max(1, self._decodes[0][0] - self._number))
+            self._length = 0
+            return
         if num_decodes:
-            length = min(length, max(1, self._room() // num_decodes))
+            first = self._decodes[0][0] - self._number
+            length = max(1, min(length, first, self._room() // num_decodes))
         self._length = length
         self._end = self._began + self._seconds(length)
 
@@ -198,38 +203,39 @@ class CountedReplica:
 
     def _seconds(self, length: int) -> float:
         """Of the next steps, all alike."""
-        decodes = len(self._decodes)
+        step, decodes = self._step, len(self._decodes)
         attended = length * self._context + decodes * length * (length + 1) // 2
-        prefill = self._chunk() * length if self._prefills else 0
-        left = prefill
-        for job in self._prefills:
-            part = min(left, job.remaining)
-            attended += part * job.context + part * (part + 1) // 2
-            left -= part
-            if not left:
-                break
+        prefill = 0
+        if self._prefills:
+            left = prefill = self._chunk() * length
+            for job in self._prefills:
+                part = min(left, job.remaining)
+                attended += part * job.context + part * (part + 1) // 2
+                left -= part
+                if not left:
+                    break
         return (
-            length * self._step.fixed
-            + self._step.prefill_token * prefill
-            + self._step.decode_row * decodes * length
-            + self._step.attended_token * attended
+            length * step.fixed
+            + step.prefill_token * prefill
+            + step.decode_row * decodes * length
+            + step.attended_token * attended
         )
 
     def _chunk(self) -> int:
         """Prompt tokens of a step."""
-        left = max(1, self._profile.max_num_batched_tokens - len(self._decodes))
+        left = max(1, self._budget - len(self._decodes))
         if self._prefills[0].remaining >= left:
             return left
         return min(left, sum(job.remaining for job in self._prefills))
 
     def _run(self, length: int) -> None:
         """Move everybody on by so many steps."""
-        decodes = len(self._decodes)
+        new = len(self._decodes) * length
         tokens = self._chunk() * length if self._prefills else 0
         self._number += length
-        self._context += decodes * length
-        self._held += decodes * length
-        self.decode_tokens -= decodes * length
+        self._context += new
+        self._held += new
+        self.decode_tokens -= new
         while tokens and self._prefills:
             job = self._prefills[0]
             part = min(tokens, job.remaining)
@@ -307,8 +313,9 @@ class CountedReplica:
         self._waiting.appendleft(job)
 
     def _touch(self, known: _Blocks, blocks: tuple[int, ...]) -> None:
+        forget = known.pop
         for block in blocks:
-            known.pop(block, None)
+            forget(block, None)
             known[block] = None
         while len(known) > self._cache_blocks:
             del known[next(iter(known))]
