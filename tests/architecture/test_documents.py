@@ -29,6 +29,17 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert (path.parent / target).exists(), f"{target} is not there"
 
 
+def test_a_reader_of_the_readme_finds_every_document() -> None:
+    open_ends, seen = [ROOT / "README.md"], set[Path]()
+    while open_ends:
+        path = open_ends.pop()
+        seen.add(path)
+        targets = [(path.parent / target).resolve() for target in LINK.findall(path.read_text())]
+        open_ends += [t for t in targets if t.suffix == ".md" and t.exists() and t not in seen]
+    documents = (ROOT / "docs").rglob("*.md")
+    assert [str(p.relative_to(ROOT)) for p in documents if p not in seen] == []
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
 def test_paths_in_backticks_exist(path: Path) -> None:
     for target in PATH.findall(path.read_text()):

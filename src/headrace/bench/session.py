@@ -99,7 +99,11 @@ def _sender(options: BenchOptions, target: Target, model: str, clock: Clock) -> 
 def first_model(target: Target, url: str) -> str:
     """The first model that a server lists. Raises ConfigError."""
     try:
-        return str(ask(target, "/v1/models")["data"][0]["id"])
+        answer = ask(target, "/v1/models")
+        if isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+            hint = "" if target.api_key else " OPENAI_API_KEY and --api-key give one."
+            raise ConfigError(f"{url} refused: {answer['error'].get('message')}{hint}")
+        return str(answer["data"][0]["id"])
     except (OSError, http.client.HTTPException) as error:
         raise ConfigError(f"No server answers at {url}: {error}.") from None
     except (KeyError, IndexError, TypeError, msgspec.DecodeError):

@@ -14,10 +14,19 @@ from headrace.core.errors import ConfigError, HeadraceError, UnavailableError
 KEY_VARIABLE = "HEADRACE_ADMIN_KEY"
 _TIMEOUT = 30.0
 _PIECE = 64 * 1024
-#: What every admin API has: without these there is none.
-_PATHS = ("/replicas", "/reload", "/keys", "/usage", "/slos", "/alerts")
-#: What gateways have whose file has pools.
-_POOL_PATHS = ("/pools",)
+#: What is missing of a gateway's file where one of these is not found.
+_NEEDS = {
+    "/replicas": "has no admin API: set gateway.admin_keys in its file",
+    "/reload": "has no admin API: set gateway.admin_keys in its file",
+    "/canaries": "has no admin API: set gateway.admin_keys in its file",
+    "/keys": "has no admin API: set gateway.admin_keys in its file",
+    "/slos": "has no admin API: set gateway.admin_keys in its file",
+    "/alerts": "has no admin API: set gateway.admin_keys in its file",
+    "/usage": "keeps no ledger: set gateway.admin_keys and accounts.directory in its file",
+    "/usage/rows": "keeps no ledger: set gateway.admin_keys and accounts.directory in its file",
+    "/pools": "has no admin API, or no pools in its file",
+    "/decisions": "has no admin API, or no pools in its file",
+}
 
 
 def add_gateway(parser: Parser) -> None:
@@ -66,12 +75,8 @@ class AdminClient:
             raise UnavailableError(f"{self._url} is no headrace gateway.") from None
         finally:
             connection.close()
-        if response.status == 404 and path.partition("?")[0] in _PATHS:
-            raise ConfigError(f"{self._url} has no admin API: set gateway.admin_keys in its file.")
-        if response.status == 404 and path in _POOL_PATHS:
-            raise ConfigError(f"{self._url} has no admin API, or no pools in its file.")
         if response.status >= 400:
-            raise HeadraceError(str(answer["error"]["message"]))
+            raise self._refusal(response.status, path, str(answer["error"]["message"]))
         return answer
 
     def pieces(self, path: str) -> Iterator[bytes]:
@@ -81,7 +86,8 @@ class AdminClient:
             connection.request("GET", f"/admin{path}", None, self._headers)
             response = connection.getresponse()
             if response.status >= 400:
-                raise HeadraceError(str(msgspec.json.decode(response.read())["error"]["message"]))
+                answer = msgspec.json.decode(response.read())
+                raise self._refusal(response.status, path, str(answer["error"]["message"]))
             while piece := response.read(_PIECE):
                 yield piece
         except (OSError, http.client.HTTPException) as error:
@@ -90,6 +96,19 @@ class AdminClient:
             raise UnavailableError(f"{self._url} is no headrace gateway.") from None
         finally:
             connection.close()
+
+    def _refusal(self, status: int, path: str, message: str) -> HeadraceError:
+        """What to do about an answer that is an error, where the gateway's own words do not say it."""
+        need = _NEEDS.get(path.partition("?")[0])
+        if status == 404 and need is not None:
+            return ConfigError(f"{self._url} {need}.")
+        if status == 401 and "Authorization" not in self._headers:
+            return ConfigError(
+                f"{self._url} needs an operator's key: set {KEY_VARIABLE}, or say --admin-key."
+            )
+        if status == 401:
+            return HeadraceError(f"{self._url} has no such operator's key in gateway.admin_keys.")
+        return HeadraceError(message)
 
     def _connection(self) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection

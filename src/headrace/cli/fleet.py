@@ -58,6 +58,10 @@ def main(argv: Sequence[str]) -> int:
     at = _first_word(argv)
     if at is not None and argv[at] in PARTS:
         return PARTS[argv[at]]([*argv[:at], *argv[at + 1 :]])
+    if at is not None and argv[at] not in ACTIONS:
+        raise ConfigError(
+            f"'{argv[at]}' is no action of `headrace fleet`; these are: {', '.join((*ACTIONS, *PARTS))}."
+        )
     arguments = make_parser().parse(argv)
     action, target = arguments["action"], arguments.get("target")
     if (target is None) != (action in ("status", "canaries", "reload")):

@@ -56,7 +56,16 @@ def _fetch(is_tls: bool, place: str, path: str, key: str | None) -> bytes:
     except (OSError, http.client.HTTPException) as error:
         raise UnavailableError(f"There is no server at {place}: {error}.") from None
     if response.status != 200:
-        raise HeadraceError(
-            f"{place} answered {response.status}: {body[:200].decode('utf-8', 'replace')}"
-        )
+        raise HeadraceError(_refusal(place, response.status, body))
     return body
+
+
+def _refusal(place: str, status: int, body: bytes) -> str:
+    if status == 404:
+        return f"{place} has no timeline: engines of `headrace serve` have one; of a gateway, name a replica."
+    try:
+        message = str(msgspec.json.decode(body)["error"]["message"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        message = body[:200].decode("utf-8", "replace")
+    hint = " Give one with --api-key or OPENAI_API_KEY." if status == 401 else ""
+    return f"{place} answered {status}: {message}{hint}"

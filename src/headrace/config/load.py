@@ -74,7 +74,7 @@ def build(root: type[ConfigT], **values: Any) -> ConfigT:
     by_name = {field.name: field for field in describe(root)}
     for name in values:
         if name not in by_name:
-            raise ConfigError(f"Unknown setting '{name}'{_hint(name, by_name)}.")
+            raise ConfigError(f"Unknown setting '{name}'{_hint(name, by_name)}")
     chosen = {
         by_name[name].path: checked(by_name[name], value, f"argument {name}")
         for name, value in values.items()
@@ -100,7 +100,8 @@ def _from_file(
         if path in tables:
             raise ConfigError(f"'{path}' in {file} must be a table, written [{path}].")
         if path not in by_path:
-            raise ConfigError(f"Unknown key '{path}' in {file}{_file_hint(path, by_path)}.")
+            hint = _file_hint(path, by_path, tables)
+            raise ConfigError(f"Unknown key '{path}' in {file}{hint}")
         yield path, checked(by_path[path], value, f"file {file}"), f"file {file}"
 
 
@@ -176,12 +177,12 @@ def _build(root: type[ConfigT], prefix: str, values: Mapping[str, Any]) -> Confi
 
 def _hint(word: str, known: Mapping[str, object]) -> str:
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    return f"; did you mean '{close[0]}'" if close else ""
+    return f"; did you mean '{close[0]}'?" if close else "."
 
 
-def _file_hint(path: str, known: Mapping[str, ConfigField]) -> str:
+def _file_hint(path: str, known: Mapping[str, ConfigField], tables: Collection[str]) -> str:
     last = path.rpartition(".")[2]
     for right in known:
         if right.rpartition(".")[2] == last:
-            return f"; it belongs at '{right}'"
-    return _hint(path, known)
+            return f"; it belongs at '{right}'."
+    return _hint(path, {**dict.fromkeys(tables), **known})

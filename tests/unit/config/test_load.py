@@ -115,7 +115,8 @@ def test_long_bad_values_are_cut() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[server]\nprot = 1", "'server.prot'.*did you mean 'server.port'"),
+        ("[server]\nprot = 1", r"'server.prot'.*did you mean 'server.port'\?$"),
+        ("[serverr]\nport = 1", r"'serverr'.*did you mean 'server'\?$"),
         ("[server]\nmax_num_seqs = 1", "belongs at 'engine.scheduler.max_num_seqs'"),
         ("server = 3", r"must be a table, written \[server\]"),
         ("[server]\nport = '8000'", "a whole number from 0 to 65535, not '8000'"),

