@@ -23,3 +23,7 @@ class FakeClock:
         assert seconds >= 0.0
         self._monotonic += seconds
         self._wall += seconds
+
+    def set_wall(self, seconds: float) -> None:
+        """Somebody sets it, forward by so many seconds or back."""
+        self._wall += seconds

@@ -326,11 +326,21 @@ async def test_a_key_in_redis_that_cannot_be_read_does_not_hide_others(server) -
         assert [info.name for info in two.accounts.list_keys()] == ["a", "good"]
 
 
-def test_an_address_that_is_none_is_refused() -> None:
-    config = accounts_config(redis={"url": Secret("http://somewhere")}).redis
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://somewhere",
+        "redis://:sesame#1@host:1/0",
+        "redis://u:sesame/1@host:1/0",
+        "redis://host:sesame",
+    ],
+)
+def test_an_address_that_is_none_is_refused_and_not_quoted(url: str) -> None:
+    config = accounts_config(redis={"url": Secret(url)}).redis
     assert config is not None
-    with pytest.raises(ConfigError, match=r"accounts\.redis\.url"):
+    with pytest.raises(ConfigError, match=r"accounts\.redis\.url") as caught:
         RedisStore(config, SystemClock(), Metrics(), charge_lost=True)
+    assert "sesame" not in str(caught.value)
 
 
 async def test_a_gateway_that_closes_drops_no_settlement(server) -> None:

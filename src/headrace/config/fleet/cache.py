@@ -92,5 +92,6 @@ class CacheConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     max_flight_bytes: Bytes = 4 * 1024 * 1024
     """Bytes of one answer in flight that are held for those that joined later or read slowly."""
     max_flights_bytes: Bytes = 64 * 1024 * 1024
-    """Bytes of all answers in flight; beyond it only what a listener has not read yet is held."""
+    """Bytes of all answers in flight; beyond it only what a listener has not read yet is held, and
+    answers that are heard for the cache, which have as much again, are not kept."""
     semantic: SemanticConfig = SemanticConfig()

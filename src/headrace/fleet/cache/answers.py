@@ -39,6 +39,32 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.usage is not None or (is_stream and not with_usage)
 
 
+class _Function(Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolCall(Struct):
+    index: int = 0
+    function: _Function | None = None
+
+
+class _Said(Struct):
+    role: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(Struct):
+    """What telling an answer again relies on."""
+
+    index: int | None = None
+    finish_reason: str | None = None
+    message: _Said | None = None
+    delta: _Said | None = None
+
+
+#: Lists that computed answers have, of whatever route.
+_COMPUTED: Final = ("data", "results", "tokens")
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Answer)
 
@@ -69,9 +95,10 @@ def _from_whole(path: str, body: bytes, now: float) -> Answer | None:
     if not isinstance(said, dict) or "error" in said:
         return None
     if path not in TOLD:
-        return Answer(path=path, stored_at=now, whole=said)
+        is_answer = any(isinstance(said.get(name), list) for name in _COMPUTED)
+        return Answer(path=path, stored_at=now, whole=said) if is_answer else None
     choices = said.get("choices")
-    if not isinstance(choices, list) or not choices or not all(map(_ended_well, choices)):
+    if not choices or not all(choice.finish_reason in GOOD_ENDS for choice in _checked(choices)):
         return None
     return Answer(
         path=path,
@@ -104,7 +131,7 @@ def _from_stream(path: str, body: bytes, now: float) -> Answer | None:
         envelope.update(_envelope(said))
         usage = _table(said.get("usage")) or usage
         choices = said.get("choices")
-        if not isinstance(choices, list) or not _follow(choices, open_choices):
+        if not _follow(_checked(choices), open_choices):
             return None
         if choices:
             chunks.append(choices)
@@ -113,22 +140,22 @@ def _from_stream(path: str, body: bytes, now: float) -> Answer | None:
     return Answer(path=path, stored_at=now, envelope=envelope, chunks=chunks, usage=usage)
 
 
-def _follow(choices: list[Any], open_choices: dict[int, bool]) -> bool:
+def _follow(choices: list[_Choice], open_choices: dict[int, bool]) -> bool:
     for choice in choices:
-        index = choice.get("index") if isinstance(choice, dict) else None
-        if not isinstance(index, int):
+        if choice.index is None:
             return False
-        if choice.get("finish_reason") is None:
-            open_choices.setdefault(index, True)
-        elif _ended_well(choice):
-            open_choices[index] = False
+        if choice.finish_reason is None:
+            open_choices.setdefault(choice.index, True)
+        elif choice.finish_reason in GOOD_ENDS:
+            open_choices[choice.index] = False
         else:
             return False
     return True
 
 
-def _ended_well(choice: Any) -> bool:
-    return isinstance(choice, dict) and choice.get("finish_reason") in GOOD_ENDS
+def _checked(choices: Any) -> list[_Choice]:
+    """Raises msgspec.ValidationError for choices that could not be told again."""
+    return msgspec.convert(choices, list[_Choice])
 
 
 def _envelope(said: dict[str, Any]) -> dict[str, Any]:

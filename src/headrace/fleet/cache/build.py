@@ -24,7 +24,13 @@ def open_cache(
     if embedder is not None:
         cache.attach(
             SemanticCache(
-                semantic, embedder, cache.find, clock, metrics, namespace=config.namespace
+                semantic,
+                embedder,
+                cache.find,
+                clock,
+                metrics,
+                namespace=config.namespace,
+                model_label=model_label,
             )
         )
     return cache

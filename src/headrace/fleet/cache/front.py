@@ -19,7 +19,7 @@ from headrace.config.fleet.cache import CacheConfig, CacheMode
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError
 from headrace.fleet.cache.answers import Answer, pack, unpack
-from headrace.fleet.cache.flights import Flights
+from headrace.fleet.cache.flights import Budget, Flights
 from headrace.fleet.cache.keys import Question, question
 from headrace.fleet.cache.recorder import Recorder
 from headrace.fleet.cache.semantic.cache import SemanticCache
@@ -40,6 +40,8 @@ SIMILARITY_HEADER: Final = "x-headrace-cache-similarity"
 _MAX_KEEPING: Final = 256
 #: Longer answers are read and written in a thread.
 _SHORT: Final = 64 * 1024
+#: Seconds that clocks of gateways may differ.
+_SKEW: Final = 60.0
 
 
 class Result(StrEnum):
@@ -94,6 +96,7 @@ class ResponseCache:
         self._label = model_label
         self._keeping: set[asyncio.Task[None]] = set()
         self._semantic: SemanticCache | None = None
+        self._heard = Budget(config.max_flights_bytes)
         self.flights = Flights(
             max_bytes=config.max_flight_bytes, max_total_bytes=config.max_flights_bytes
         )
@@ -151,12 +154,13 @@ class ResponseCache:
         """To hear an answer with; None where it would not be kept."""
         if not inquiry.may_keep:
             return None
-        return Recorder(inquiry.question, self._config.max_entry_bytes)
+        return Recorder(inquiry.question, self._config.max_entry_bytes, self._heard)
 
     def keep_soon(self, inquiry: Inquiry, recorder: Recorder) -> None:
         """Keep what was heard, if it is good; nobody waits for it."""
         if len(self._keeping) >= _MAX_KEEPING:
             self._metrics.add(names.CACHE_STORES, ("dropped",))
+            recorder.close()
             return
         task = asyncio.create_task(self._keep(inquiry.question, recorder))
         self._keeping.add(task)
@@ -179,8 +183,11 @@ class ResponseCache:
         """The answer as this question wants it; None if it cannot be told so."""
         if not answer.can_tell(is_stream=question.is_stream, with_usage=question.with_usage):
             return None
+        seconds = self._clock.wall() - answer.stored_at
+        if not -_SKEW <= seconds <= self._config.ttl:
+            return None  # the clock was wrong when it was kept, or answers may not be told for so long any more
         answer_id = _new_id(question.path)
-        age = max(0, int(self._clock.wall() - answer.stored_at))
+        age = max(0, int(seconds))
         body = (
             b"".join(told_as_stream(answer, answer_id, with_usage=question.with_usage))
             if question.is_stream
@@ -255,7 +262,10 @@ class ResponseCache:
             answer = recorder.answer(now)
             return (answer, pack(answer)) if answer is not None else None
 
-        found = await asyncio.to_thread(packed)
+        try:
+            found = await asyncio.to_thread(packed)
+        finally:
+            recorder.close()
         if found is None:
             self._metrics.add(names.CACHE_STORES, ("unfit",))
             return

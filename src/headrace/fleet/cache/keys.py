@@ -21,8 +21,7 @@ COMPUTED: Final = frozenset(
 #: Fields that say how, to whom or how soon, and nothing about the answer.
 _HARMLESS: Final = frozenset({
     "stream", "stream_options", "model", "user", "metadata", "safety_identifier", "prompt_cache_key",
-    "prompt_cache_retention", "store", "service_tier", "priority", "request_id", "rid", "cache_salt",
-    "cache_prompt", "id_slot", "bootstrap_host", "bootstrap_port", "bootstrap_room", "kv_transfer_params",
+    "prompt_cache_retention", "store", "service_tier", "priority", "request_id", "rid", "cache_prompt", "id_slot",
 })  # fmt: skip
 _SIZE: Final = 32
 
@@ -45,7 +44,9 @@ class Question(Struct, frozen=True, kw_only=True):
     @property
     def flight_key(self) -> bytes:
         """The same for requests whose answers are the same bytes."""
-        return self.key + bytes((self.is_stream, self.with_usage))
+        options = self.body.get("stream_options") if self.is_stream else None
+        told = msgspec.json.encode(options, order="deterministic")
+        return digest(self.key, bytes((self.is_stream, self.with_usage)), told)
 
 
 def question(

@@ -93,8 +93,14 @@ async def _heard(cache: ResponseCache, inquiry: Inquiry, send: Send, make: Make)
         await make(send)
         return
     ear = _Ear(send, recorder)
-    await make(ear.send)
-    if ear.is_good and ear.is_complete:
+    is_whole = False
+    try:
+        await make(ear.send)
+        is_whole = ear.is_good and ear.is_complete
+    finally:
+        if not is_whole:
+            recorder.close()
+    if is_whole:
         cache.keep_soon(inquiry, recorder)
 
 

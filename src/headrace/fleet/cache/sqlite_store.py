@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from headrace.core.clock import Clock
 from headrace.core.errors import ConfigError
+from headrace.fleet.cache.fuse import Fuse
 from headrace.fleet.cache.store import StoreError
 
 T = TypeVar("T")
@@ -26,6 +27,8 @@ _SWEEP: Final = 64
 _USE_GRAIN: Final = 30.0
 #: Operations that may wait for the thread; more are refused.
 _MAX_WAITING: Final = 1024
+#: Seconds that a look-up may take, on a disk that hangs too; then it is a miss.
+_PATIENCE: Final = 2.0
 #: What an entry costs beside its value.
 _OVERHEAD: Final = 128
 _SCHEMA: Final = """
@@ -56,11 +59,21 @@ class SqliteStore:
         self._clock = clock
         self.evictions = 0
         self._waiting = 0
+        self._fuse = Fuse(clock)
         self._db = self._open()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
 
     async def get(self, key: bytes) -> bytes | None:
-        return await self._run(lambda: self._get(key))
+        if self._fuse.is_blown:
+            raise StoreError("The cache's database is left alone: it is too slow.")
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                found = await self._run(lambda: self._get(key))
+        except TimeoutError:
+            self._fuse.failed()
+            raise StoreError("The cache's database is too slow.") from None
+        self._fuse.held()
+        return found
 
     async def put(self, key: bytes, value: bytes, ttl: float) -> None:
         await self._run(lambda: self._put(key, value, ttl))

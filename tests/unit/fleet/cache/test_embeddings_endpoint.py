@@ -10,7 +10,7 @@ from headrace.config.fleet.cache import CacheConfig, SemanticConfig, SemanticMod
 from headrace.config.secret import Secret
 from headrace.core.errors import ConfigError
 from headrace.fleet.cache.build import open_cache
-from headrace.fleet.cache.semantic.embeddings import EmbeddingError, HttpEmbedder
+from headrace.fleet.cache.semantic.embeddings import MAX_COMPONENTS, EmbeddingError, HttpEmbedder
 from headrace.observe.metrics import Metrics
 
 GOOD = json.dumps(
@@ -121,3 +121,35 @@ async def test_a_configuration_makes_it_all(endpoint: Endpoint) -> None:
             FakeClock(),
             Metrics(),
         )
+
+
+@pytest.mark.parametrize(
+    ("status", "asked_for"), [(500, 3), (401, 3), (404, 3), (400, 6), (413, 6)]
+)
+async def test_one_that_is_wrong_for_all_texts_is_left_alone(
+    endpoint: Endpoint, status: int, asked_for: int
+) -> None:
+    endpoint.status = status
+    asked = embedder(endpoint)
+    for _ in range(6):
+        with pytest.raises(EmbeddingError):
+            await asked.vector("Hi")
+    assert len(endpoint.requests) == asked_for
+    asked.close()
+
+
+async def test_a_vector_without_end_is_none(endpoint: Endpoint) -> None:
+    endpoint.body = json.dumps({"data": [{"embedding": [1.0] * (MAX_COMPONENTS + 1)}]}).encode()
+    asked = embedder(endpoint)
+    with pytest.raises(EmbeddingError):
+        await asked.vector("Hi")
+    asked.close()
+
+
+async def test_a_configuration_passes_the_names_of_models_on() -> None:
+    semantic = SemanticConfig(mode=SemanticMode.SHADOW, url="http://127.0.0.1:1")
+    config = CacheConfig(enabled=True, semantic=semantic)
+    cache = open_cache(config, FakeClock(), Metrics(), lambda name: "other")
+    assert cache._semantic is not None
+    assert cache._semantic._label("x") == "other"
+    await cache.close()

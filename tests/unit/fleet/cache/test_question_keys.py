@@ -106,3 +106,24 @@ def test_flights_tell_streams_and_usage_apart() -> None:
     found = [question(path=CHAT, body=b, tenant="", model="m") for b in bodies]
     assert len({asked.flight_key for asked in found if asked}) == 3
     assert len({asked.key for asked in found if asked}) == 1
+
+
+@pytest.mark.parametrize("field", ["cache_salt", "kv_transfer_params", "bootstrap_room"])
+def test_who_asks_to_be_kept_apart_is(field: str) -> None:
+    assert key({**BODY, field: "mine"}) != key(BODY)
+    assert key({**BODY, field: "mine"}) != key({**BODY, field: "yours"})
+
+
+def test_flights_tell_all_options_of_streams_apart() -> None:
+    options = [
+        None,
+        {"include_usage": True},
+        {"include_usage": True, "continuous_usage_stats": True},
+    ]
+    found = [
+        question(
+            path=CHAT, body={**BODY, "stream": True, "stream_options": o}, tenant="t", model="m"
+        )
+        for o in options
+    ]
+    assert len({asked.flight_key for asked in found if asked}) == 3

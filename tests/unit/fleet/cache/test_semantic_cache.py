@@ -217,3 +217,15 @@ def test_overlap() -> None:
     assert overlap("a b", "A B!") == 1.0
     assert overlap("a b c d", "a b") == pytest.approx(2 / 3)
     assert overlap("a", "b") == 0.0
+
+
+async def test_models_that_nobody_serves_are_no_labels() -> None:
+    gateway = Gateway(SemanticMode.SHADOW)
+    gateway.semantic._label = lambda name: "other"
+    await gateway.ask(FRANCE)
+    await gateway.ask("what's the capital of France")
+    assert [labels for labels, _ in gateway.metrics.values(names.SEMANTIC_SHADOW)] == [
+        ("other", "right")
+    ]
+    found = gateway.metrics.histograms(names.SEMANTIC_SIMILARITY)
+    assert [labels for labels, _ in found] == [("other", "right")]

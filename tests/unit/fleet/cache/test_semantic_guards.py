@@ -1,9 +1,12 @@
 """Questions with like vectors that must not count as one, and some that may."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.fleet.cache.semantic import guards
 from headrace.fleet.cache.semantic.guards import differs
 
 NEGATIVE = [
@@ -147,3 +150,25 @@ def test_guards_are_symmetric(one: str, other: str) -> None:
 @given(TEXT, st.sampled_from(["not", "never", "7", "without", "\u4e0d"]))
 def test_what_is_added_counts(text: str, word: str) -> None:
     assert differs(text, f"{text} {word}", max_new_words=5) is not None
+
+
+#: What names were found by before it took time with the square of the text.
+NAME = re.compile(
+    r"\S*[\w][@_\\/#.:+-]\w\S*|\b\w*[a-z]\w*[A-Z]\w*|\b[A-Z]{2,}\w*|\b[^\W\d]+\d\w*|\b\d+[^\W\d]\w*"
+)
+
+
+@given(st.text("aBéЖ1_@.-' ", max_size=12))
+def test_names_are_identifiers_and_codes(text: str) -> None:
+    found = [name.rstrip("?.,!;:") for name in NAME.findall(text) if "'" not in name]
+    assert guards._names(text) == found
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "piece",
+    ["a", "1", "A", "aB", "“", "«", "'", '"', "`", "a@", "could you ", "a ", "€ ", "1. ", "'x"],
+)
+def test_no_text_takes_long(piece: str) -> None:
+    text = piece * (60_000 // len(piece))
+    assert differs(text, text) is None

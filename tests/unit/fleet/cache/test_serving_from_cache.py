@@ -332,3 +332,33 @@ async def test_an_answer_that_is_told_takes_a_place_until_it_is_told() -> None:
     assert outcome.result is Result.HIT
     assert set(places) == {1}
     assert gateway.told_now == 0
+
+
+@pytest.mark.parametrize("seconds", [-61.0, 3601.0, 1e9])
+async def test_an_answer_of_another_time_is_made_anew(seconds: float) -> None:
+    gateway = Gateway()
+    await gateway.ask()
+    gateway.clock.set_wall(seconds)
+    await gateway.ask()
+    assert gateway.made == 2
+    await gateway.ask()
+    assert gateway.made == 2
+
+
+async def test_what_is_heard_for_the_cache_is_bounded_over_all() -> None:
+    gateway = Gateway(max_flights_bytes=1024, single_flight=False)
+    gateway.gate.clear()
+    asked = [asyncio.ensure_future(gateway.ask({**BODY, "seed": n})) for n in range(40)]
+    await asyncio.sleep(0.01)
+    gateway.gate.set()
+    await asyncio.gather(*asked)
+    kept = gateway.metrics.value(names.CACHE_STORES, ("kept",))
+    assert 0 < kept < 40
+    assert gateway.metrics.value(names.CACHE_STORES, ("too_large",)) == 40 - kept
+    assert gateway.cache._heard.held == 0
+    gateway.answer = UnavailableError("no")
+    with pytest.raises(UnavailableError):
+        await gateway.ask({**BODY, "seed": 99})
+    gateway.answer = {"choices": []}
+    await gateway.ask({**BODY, "seed": 99})
+    assert gateway.cache._heard.held == 0

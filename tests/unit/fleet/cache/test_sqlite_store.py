@@ -1,4 +1,5 @@
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 from tests.support.fake_clock import FakeClock
 
 from headrace.core.errors import ConfigError
+from headrace.fleet.cache import sqlite_store
 from headrace.fleet.cache.sqlite_store import SqliteStore
 from headrace.fleet.cache.store import StoreError
 
@@ -129,3 +131,23 @@ async def test_a_closed_store_says_so(clock: FakeClock) -> None:
     await store.close()
     with pytest.raises(StoreError, match="closed"):
         await store.get(b"k")
+
+
+async def test_a_disk_that_hangs_is_a_miss_and_left_alone(
+    store: SqliteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_store, "_PATIENCE", 0.01)
+    gate = threading.Event()
+    hanging = store._thread.submit(gate.wait, 60)
+    try:
+        for _ in range(3):
+            with pytest.raises(StoreError, match="too slow"):
+                await store.get(b"k")
+        with pytest.raises(StoreError, match="left alone"):
+            await store.get(b"k")
+    finally:
+        gate.set()
+    hanging.result(10)
+    clock.advance(10.0)
+    monkeypatch.setattr(sqlite_store, "_PATIENCE", 60.0)
+    assert await store.get(b"k") is None

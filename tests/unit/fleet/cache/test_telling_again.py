@@ -207,3 +207,31 @@ def test_bad_answers_are_not_kept(body: bytes) -> None:
 @pytest.mark.parametrize("stored", [b"", b"{}", b"[1]", b"\xff", b'{"path":1,"stored_at":0}'])
 def test_what_somebody_else_wrote_is_nothing(stored: bytes) -> None:
     assert unpack(stored) is None
+
+
+SAID = {"role": "assistant", "content": "x"}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"message": "x"}, {"message": [SAID]}, {"message": {"tool_calls": "x"}}, {"message": {"tool_calls": ["x"]}},
+        {"message": {"tool_calls": [{"function": "f"}]}}, {"message": {"tool_calls": [{"function": {"arguments": {}}}]}},
+        {"message": SAID, "finish_reason": ["stop"]}, {"message": SAID, "index": "0"}, {"message": {"role": 3}},
+    ],
+)  # fmt: skip
+def test_what_could_not_be_told_again_is_not_kept(choice: dict[str, Any]) -> None:
+    whole = json.dumps({"choices": [{"index": 0, "finish_reason": "stop", **choice}]}).encode()
+    assert read_answer("/v1/chat/completions", whole, is_stream=False, now=0.0) is None
+    delta = {k: v for k, v in choice.items() if k != "message"} | {"delta": choice["message"]}
+    assert (
+        read(stream({"choices": [{"index": 0, "finish_reason": "stop", **delta}]}, "[DONE]"))
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"status":"loading"}', b'{"data":null}', b"[]", b'{"data":"x"}']
+)
+def test_what_holds_no_computed_answer_is_not_kept(body: bytes) -> None:
+    assert read_answer("/v1/embeddings", body, is_stream=False, now=0.0) is None

@@ -48,7 +48,7 @@ def _said_alike(one: dict[str, Any], other: dict[str, Any], least: float) -> boo
 def _calls(message: dict[str, Any]) -> list[tuple[str, Any]]:
     calls = message.get("tool_calls") or ()
     return [
-        (call["function"]["name"], _value(call["function"]["arguments"]))
+        (call["function"].get("name"), _value(call["function"].get("arguments") or ""))
         for call in calls
         if isinstance(call.get("function"), dict)
     ]

@@ -4,6 +4,7 @@ Mode on: a question that was not answered exactly is looked for by meaning. Mode
 answer has come, what would have been told is compared with it, and the verdict is counted.
 """
 
+import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -42,13 +43,16 @@ class SemanticCache:
         metrics: Metrics,
         *,
         namespace: str = "",
+        model_label: Callable[[str], str] = str,
     ) -> None:
+        """`model_label` is a model's name in metrics."""
         self._config = config
         self._embedder = embedder
         self._find = find
         self._clock = clock
         self._metrics = metrics
         self._namespace = namespace
+        self._label = model_label
         self._vectors: OrderedDict[str, Vector] = OrderedDict()
         self.index = VectorIndex(max_entries=config.max_entries, max_scan=config.max_scan)
 
@@ -104,11 +108,11 @@ class SemanticCache:
         if cached is None:
             self.index.remove(near.key)
             return
-        is_right = agree(cached, real, self._config.agreement)
-        self._metrics.add(names.SEMANTIC_SHADOW, (question.model, "right" if is_right else "wrong"))
-        self._metrics.histogram(
-            names.SEMANTIC_SIMILARITY, (question.model, "right" if is_right else "wrong")
-        ).observe(near.similarity)
+        # Answers may be long: not on the event loop.
+        is_right = await asyncio.to_thread(agree, cached, real, self._config.agreement)
+        labels = (self._label(question.model), "right" if is_right else "wrong")
+        self._metrics.add(names.SEMANTIC_SHADOW, labels)
+        self._metrics.histogram(names.SEMANTIC_SIMILARITY, labels).observe(near.similarity)
 
     def _match(self, question: Question, taken: Asked, vector: Vector) -> Near | None:
         """The most similar one that no guard keeps apart."""

@@ -18,11 +18,19 @@ from headrace.fleet.upstream.pool import Pool, address_of
 
 #: An answer with one vector is far smaller.
 _MAX_BYTES: Final = 1024 * 1024
+#: Components of a vector; thousands of vectors are kept.
+MAX_COMPONENTS: Final = 8192
 _MAX_IDLE: Final = 8
+#: What says that this text is at fault, and not the endpoint.
+_THE_TEXTS: Final = (400, 413, 422)
 
 
 class EmbeddingError(HeadraceError):
     """No vector: for the request that is a miss."""
+
+
+class _UselessError(EmbeddingError):
+    """So it will be for other texts too."""
 
 
 class Embedder(Protocol):
@@ -77,6 +85,9 @@ class HttpEmbedder:
         except (UpstreamError, TimeoutError) as error:
             self._fuse.failed()
             raise EmbeddingError(f"The endpoint of embeddings did not answer: {error}.") from None
+        except _UselessError:
+            self._fuse.failed()
+            raise
         self._fuse.held()
         return found
 
@@ -93,12 +104,15 @@ class HttpEmbedder:
         finally:
             self._pool.release(response)
         if response.status != 200:
-            raise EmbeddingError(f"The endpoint of embeddings answered {response.status}.")
+            kind = EmbeddingError if response.status in _THE_TEXTS else _UselessError
+            raise kind(f"The endpoint of embeddings answered {response.status}.")
         try:
             data = _DECODER.decode(answer).data
         except (msgspec.DecodeError, UnicodeDecodeError):
             data = []
-        vector = vector_of(data[0].embedding) if len(data) == 1 else None
+        vector = None
+        if len(data) == 1 and len(data[0].embedding) <= MAX_COMPONENTS:
+            vector = vector_of(data[0].embedding)
         if vector is None:
-            raise EmbeddingError("The endpoint of embeddings answered without a vector.")
+            raise _UselessError("The endpoint of embeddings answered without a vector.")
         return vector

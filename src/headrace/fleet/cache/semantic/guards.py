@@ -17,13 +17,16 @@ Words = list[str]
 _WORD: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)*|[^\s\w]", re.UNICODE)
 _NUMBER: Final = re.compile(r"[-+−]?\d+(?:[.,:/]\d+)*\s*[%‰°€$£¥]?|[€$£¥]\s*\d+(?:[.,]\d+)*")
 _QUOTED: Final = re.compile(
-    r"\"[^\"]*\"|“[^”]*”|«[^»]*»|`[^`]*`|(?<!\w)'[^']*'(?!\w)|'''.*?'''", re.DOTALL
+    r"\"[^\"]*\"|“[^“”]*”|«[^«»]*»|`[^`]*`|(?<!\w)'[^']*'(?!\w)|'''.*?'''", re.DOTALL
 )
-#: Addresses, paths, identifiers, codes: anything with signs or capitals inside a word.
-_NAME: Final = re.compile(
-    r"\S*[\w][@_\\/#.:+-]\w\S*|\b\w*[a-z]\w*[A-Z]\w*|\b[A-Z]{2,}\w*|\b[^\W\d]+\d\w*|\b\d+[^\W\d]\w*"
-)
-_CAPITAL: Final = re.compile(r"(?<![.!?:\n]\s)(?<!^)\b[A-ZÀ-Þ][\w'’-]*")
+#: Addresses, paths, identifiers, codes: anything with signs or capitals inside a word. All of these take time in proportion
+#: to the text: whoever asks chooses it.
+_TOKEN: Final = re.compile(r"\S+")
+_JOINED: Final = re.compile(r"\w[@_\\/#.:+-]\w")
+_PLAIN: Final = re.compile(r"\w+")
+_CODE: Final = re.compile(r"[A-Z]{2}|[^\W\d]+\d|\d+[^\W\d]")
+_SMALL: Final = re.compile(r"[a-z]")
+_LARGE: Final = re.compile(r"[A-Z]")
 _SIGNS: Final = frozenset("?.,!;:'\"`()[]{}…–—’“”«»")
 _OPPOSITES: Final = [tuple(pair.split()) for pair in lexicon.OPPOSITES]
 
@@ -67,7 +70,19 @@ def _quotes(text: str) -> list[str]:
 
 def _names(text: str) -> list[str]:
     """Identifiers and codes as they are."""
-    return [name.rstrip("?.,!;:") for name in _NAME.findall(text) if "'" not in name]
+    found: list[str] = []
+    for token in _TOKEN.findall(text):
+        words = [token] if _JOINED.search(token) else filter(_is_code, _PLAIN.findall(token))
+        found += (word.rstrip("?.,!;:") for word in words if "'" not in word)
+    return found
+
+
+def _is_code(word: str) -> bool:
+    """It begins with capitals, or changes to capitals or between letters and digits."""
+    small = _SMALL.search(word)
+    return bool(_CODE.match(word)) or (
+        small is not None and _LARGE.search(word, small.end()) is not None
+    )
 
 
 def _symbols(text: str) -> list[str]:
@@ -108,13 +123,20 @@ def _words(text: str) -> Words:
 
 def _without_courtesy(found: Words) -> Words:
     """Without greetings and courtesies at its beginning."""
-    while found and found[0] in lexicon.FILLERS:
-        found = found[1:]
+    start = 0
+    while (end := _past_courtesy(found, start)) > start:
+        start = end
+    return found[start:]
+
+
+def _past_courtesy(found: Words, start: int) -> int:
+    if start < len(found) and found[start] in lexicon.FILLERS:
+        return start + 1
     for courtesy in lexicon.COURTESIES:
-        length = len(courtesy)
-        if found[:length] == list(courtesy):
-            return _without_courtesy(found[length:])
-    return found
+        end = start + len(courtesy)
+        if found[start:end] == list(courtesy):
+            return end
+    return start
 
 
 def _folded(word: str) -> str:

@@ -20,6 +20,8 @@ from headrace.fleet.gateway.accounts.meters import (
 _BUCKETS: Final = (MeterKind.REQUESTS, MeterKind.TOKENS)
 #: Buckets that are kept; beyond, those that are full are forgotten, which says the same.
 MAX_BUCKETS: Final = 10_000
+#: Seconds that a period is remembered behind its end: a clock that was ahead must not make its money new.
+CLOCK_DOUBT: Final = 2 * 86_400.0
 #: Rounding of the clock must not refuse a client that came when it was told to.
 _GRACE: Final = 1e-6
 
@@ -68,6 +70,7 @@ class Counters:
         self._places: dict[str, int] = {}
         self._money = {name: Money(*value) for name, value in (spent or {}).items()}
         self._holds: dict[str, Hold] = {}
+        self._sweep_beyond = MAX_BUCKETS
 
     def take(self, hold: Hold, *, monotonic: float, wall: float) -> Refusal | None:
         """Set all of it aside, or nothing."""
@@ -118,7 +121,9 @@ class Counters:
         over = [
             name
             for name, money in self._money.items()
-            if money.resets_at is not None and money.resets_at < wall and not money.set_aside
+            if money.resets_at is not None
+            and money.resets_at < wall - CLOCK_DOUBT
+            and not money.set_aside
         ]
         for name in over:
             del self._money[name]
@@ -171,7 +176,7 @@ class Counters:
             money.spent += used
 
     def _forget(self) -> None:
-        if len(self._buckets) <= MAX_BUCKETS:
+        if len(self._buckets) <= self._sweep_beyond:
             return
         now = max(bucket.at for bucket in self._buckets.values())
         for bucket in self._buckets.values():
@@ -179,6 +184,8 @@ class Counters:
         self._buckets = {
             name: bucket for name, bucket in self._buckets.items() if bucket.level < bucket.limit
         }
+        # Where many are in use, a sweep must not come with every request.
+        self._sweep_beyond = max(MAX_BUCKETS, 2 * len(self._buckets))
 
 
 def cost_of(meters: Iterable[Meter]) -> int:

@@ -68,8 +68,11 @@ class Directory:
         self._names = {key.name for key in accounts.keys}
 
     def load(self, keys: Iterable[StoredKey]) -> None:
-        """All keys that were created; replaces those that were known."""
-        self._stored = {key.name: key for key in keys}
+        """All keys that were created; replaces those that were known. What was revoked here stays so, though the store may
+        not know it yet.
+        """
+        known = self._stored
+        self._stored = {key.name: _still_revoked(key, known.get(key.name)) for key in keys}
         self._by_digest = {key.digest: key for key in self._stored.values()}
         self._is_loaded = True
 
@@ -224,6 +227,11 @@ class Directory:
             if name in self._classes:
                 return name
         return self._flow.usual_class
+
+
+def _still_revoked(key: StoredKey, known: StoredKey | None) -> StoredKey:
+    is_same = known is not None and known.digest == key.digest
+    return known if is_same and known is not None and known.revoked is not None else key
 
 
 def _digest_of(key: KeyConfig) -> str:

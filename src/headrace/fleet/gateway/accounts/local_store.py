@@ -16,7 +16,7 @@ import msgspec
 from headrace.core.clock import Clock
 from headrace.core.errors import ConfigError, UnavailableError
 from headrace.fleet.gateway.accounts.account import StoredKey
-from headrace.fleet.gateway.accounts.counters import Counters
+from headrace.fleet.gateway.accounts.counters import CLOCK_DOUBT, Counters
 from headrace.fleet.gateway.accounts.journal import Journal, Statement
 from headrace.fleet.gateway.accounts.meters import Actual, Hold, Meter, MeterKind, Refusal
 from headrace.observe.catalogue import ACCOUNT_LOST
@@ -71,7 +71,7 @@ class LocalStore:
             db.execute("COMMIT")
             rows = db.execute(
                 "SELECT meter, spent, resets_at FROM money WHERE resets_at IS NULL OR resets_at > ?",
-                (now,),
+                (now - CLOCK_DOUBT,),
             )
             store._counters = Counters({meter: (spent, end) for meter, spent, end in rows})
             found = [
@@ -130,6 +130,9 @@ class LocalStore:
             ("INSERT OR REPLACE INTO keys (name, record) VALUES (?, ?)", (key.name, record))
         )
         if not await asyncio.to_thread(self._journal.flush):
+            if is_new:  # nobody will learn its text: it must not be there when the disk comes back
+                self._keys.pop(key.name, None)
+                self._journal.put(("DELETE FROM keys WHERE name = ?", (key.name,)))
             raise UnavailableError("The key could not be written.", retry_after=5.0)
         return True
 

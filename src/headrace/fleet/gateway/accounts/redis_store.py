@@ -67,8 +67,10 @@ class RedisStore:
                 socket_timeout=config.timeout,
                 socket_connect_timeout=config.timeout,
             )
-        except ValueError as error:
-            raise ConfigError(f"accounts.redis.url: {error}.") from None
+        except ValueError:  # its words may quote the address, and so the password
+            raise ConfigError(
+                "accounts.redis.url must be a redis:// or rediss:// address, with its password percent-encoded."
+            ) from None
         self._redis = client.Redis.from_pool(pool)
         self._take = self._redis.register_script(scripts.TAKE)
         self._settle = self._redis.register_script(scripts.SETTLE)

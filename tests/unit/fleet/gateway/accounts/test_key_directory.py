@@ -18,6 +18,7 @@ from headrace.core.errors import (
     ConfigError,
     NotFoundError,
     PermissionDeniedError,
+    UnavailableError,
 )
 from headrace.fleet.gateway.accounts.account import NewKey
 from headrace.fleet.gateway.accounts.database import Database
@@ -212,3 +213,27 @@ def test_the_same_key_twice_is_refused(clock) -> None:
     keys = [{"name": "a", "key": "one-key"}, {"name": "b", "key": "one-key"}]
     with pytest.raises(ConfigError, match="are one"):
         accounts_over(LocalStore(clock), clock, keys=keys)
+
+
+async def test_a_revoked_key_stays_so_while_the_store_does_not_know(clock, tmp_path) -> None:
+    store, journal = open_store(tmp_path, clock)
+    accounts = accounts_over(store, clock, directory=str(tmp_path))
+    made = await accounts.create_key(NewKey(name="k"))
+    before = await store.keys()
+    await accounts.revoke_key("k")
+    accounts._directory.load(before)  # read before it was written
+    assert accounts._directory.find(made.key) is None
+    journal.close()
+
+
+async def test_a_key_that_could_not_be_written_is_not_there(clock, tmp_path, monkeypatch) -> None:
+    store, journal = open_store(tmp_path, clock)
+    accounts = accounts_over(store, clock, directory=str(tmp_path))
+    with monkeypatch.context() as patched:
+        patched.setattr(journal, "flush", lambda: False)
+        with pytest.raises(UnavailableError):
+            await accounts.create_key(NewKey(name="k"))
+    await accounts.load()
+    assert accounts.list_keys() == ()
+    await accounts.create_key(NewKey(name="k"))
+    journal.close()

@@ -325,3 +325,30 @@ def test_buckets_that_are_full_again_are_forgotten() -> None:
         assert counters.take(hold, monotonic=float(number), wall=0.0) is None
         counters.settle(hold.id, Actual(), monotonic=float(number))
     assert len(counters._buckets) <= MAX_BUCKETS + 1
+
+
+async def test_a_clock_that_was_ahead_does_not_make_money_new(clock, tmp_path) -> None:
+    limits = {"budgets": [{"amount": 1.0, "per": "day"}]}
+    opened = Opened(tmp_path, clock, **limits)
+    (await opened.reserve(1.0)).settle(tokens=1, cost=nano(1.0))
+    for is_restarted in (False, True):
+        clock.set_wall(86_400.0)
+        await opened.store.tidy()
+        if is_restarted:
+            opened.journal.close()
+            opened = Opened(tmp_path, clock, **limits)
+        clock.set_wall(-86_400.0)
+        with pytest.raises(BudgetExceededError):
+            await opened.reserve(1.0)
+    opened.journal.close()
+
+
+def test_many_buckets_in_use_are_not_looked_through_each_time() -> None:
+    counters = Counters()
+    for number in range(MAX_BUCKETS + 2):
+        meter = Meter(f"k/{number}/requests", MeterKind.REQUESTS, 60, 1, "x")
+        hold = Hold(str(number), (meter,), 0.0)
+        assert counters.take(hold, monotonic=0.0, wall=0.0) is None
+        counters.settle(hold.id, Actual(), monotonic=0.0)
+    assert len(counters._buckets) == MAX_BUCKETS + 2
+    assert counters._sweep_beyond > MAX_BUCKETS + 2
