@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,7 +18,7 @@ from tests.support.served_gateway import served
 from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.replicas import Price, ReplicaSpec
 from headrace.config.fleet.root import FleetConfig
-from headrace.config.fleet.slos import Measure, Objective
+from headrace.config.fleet.slos import AlertsConfig, Measure, Objective
 from headrace.config.secret import Secret
 from headrace.core.stats import ReplicaRole
 from headrace.fleet.dashboard.feeds import AlertView, DecisionView, PoolView
@@ -134,10 +135,16 @@ async def test_an_operator_signs_in_looks_around_and_signs_out() -> None:
             assert KEY not in await page.eval("document.documentElement.innerHTML")
 
 
-async def test_what_scales_and_what_is_wrong_is_told_with_reasons() -> None:
+async def test_what_scales_and_what_is_wrong_is_told_with_reasons(tmp_path: Path) -> None:
+    alerts = AlertsConfig(file=str(tmp_path / "slos.json"))
     async with (
         replicas(1) as fakes,
-        dashboard(config_of([spec_of(fakes[0])], slos=(UP,))) as (gateway, url, page, _b),
+        dashboard(config_of([spec_of(fakes[0])], slos=(UP,), alerts=alerts)) as (
+            gateway,
+            url,
+            page,
+            _b,
+        ),
     ):
         await ask(url, max_tokens=2)
         await view(page, "alerts")

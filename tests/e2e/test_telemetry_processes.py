@@ -47,11 +47,13 @@ def replica(
 def gateway(
     replica: ServeProcess, receiver: OtlpReceiver, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:
-    file = tmp_path_factory.mktemp("fleet") / "fleet.yaml"
+    directory = tmp_path_factory.mktemp("fleet")
+    file = directory / "fleet.yaml"
     file.write_text(
         f"""
 gateway: {{port: 0, admin_keys: boss}}
 tracing: {{otlp_endpoint: '{receiver.url}'}}
+alerts: {{file: '{directory / "slos.json"}'}}
 slos:
   - {{name: quick, measure: ttft, threshold: 30s, window: 1h}}
   - {{name: up, measure: availability}}

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from pathlib import Path
 
 from msgspec.structs import replace
 from tests.support.fake_replica import Fault, replicas
@@ -59,10 +60,12 @@ async def hook(*statuses: int):
         await made._listener.kill()
 
 
-async def test_an_alert_is_raised_before_the_budget_is_spent_and_ends_when_it_is_quick_again():
+async def test_an_alert_is_raised_before_the_budget_is_spent_and_ends_when_it_is_quick_again(
+    tmp_path: Path,
+):
     async with hook(500) as told, replicas(1) as fakes:
         alerts = AlertsConfig(
-            period=0.02, resolve_after=0.1, min_bad=3,
+            period=0.02, resolve_after=0.1, min_bad=3, file=str(tmp_path / "slos.json"),
             webhooks=(Webhook(url=told.url, secret=Secret("s3cret"), headers={"x-team": Secret("llm")}),),
         )  # fmt: skip
         config = quick([spec_of(fakes[0])], slos=(QUICK, FLOWING, UP), alerts=alerts)
@@ -106,10 +109,11 @@ async def test_an_alert_is_raised_before_the_budget_is_spent_and_ends_when_it_is
         assert delivered == len(told.heard)
 
 
-async def test_a_webhook_that_is_gone_holds_nobody_up():
+async def test_a_webhook_that_is_gone_holds_nobody_up(tmp_path: Path):
     async with replicas(1) as fakes:
         webhook = Webhook(url="http://127.0.0.1:1/", timeout=0.2, attempts=1)
-        alerts = AlertsConfig(period=0.02, min_bad=1, webhooks=(webhook,))
+        file = str(tmp_path / "slos.json")
+        alerts = AlertsConfig(period=0.02, min_bad=1, webhooks=(webhook,), file=file)
         config = quick([spec_of(fakes[0])], slos=(UP,), alerts=alerts)
         async with gateway_over(fakes, config) as gateway:
             fakes[0].always = Fault(status=500)
@@ -121,9 +125,10 @@ async def test_a_webhook_that_is_gone_holds_nobody_up():
             fakes[0].always = None
 
 
-async def test_the_admin_api_tells_of_objectives_and_alerts():
+async def test_the_admin_api_tells_of_objectives_and_alerts(tmp_path: Path):
     async with replicas(1) as fakes:
-        config = quick([spec_of(fakes[0])], slos=(UP,))
+        alerts = AlertsConfig(file=str(tmp_path / "slos.json"))
+        config = quick([spec_of(fakes[0])], slos=(UP,), alerts=alerts)
         config = replace(config, gateway=replace(config.gateway, admin_keys=Secret("boss")))
         async with gateway_over(fakes, config) as gateway:
             await gateway.ask(max_tokens=2)
@@ -135,3 +140,14 @@ async def test_the_admin_api_tells_of_objectives_and_alerts():
             assert answer.json == {"firing": [], "past": []}
             answer = await gateway.call("/admin/alerts", method="GET").end()
             assert answer.status == 401
+
+
+async def test_a_gateway_that_is_started_again_goes_on_with_its_budgets(tmp_path: Path):
+    async with replicas(1) as fakes:
+        alerts = AlertsConfig(file=str(tmp_path / "slos.json"))
+        config = quick([spec_of(fakes[0])], slos=(UP,), alerts=alerts)
+        for counted in (1, 2):
+            async with gateway_over(fakes, config) as gateway:
+                await gateway.ask(max_tokens=1)
+                (report,) = gateway.gateway.parts.slos.reports()
+                assert report.good == counted

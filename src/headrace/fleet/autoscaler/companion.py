@@ -11,7 +11,8 @@ from headrace.fleet.autoscaler.controller import Controller
 from headrace.fleet.autoscaler.views import decision_views, pool_views
 from headrace.fleet.dashboard.feeds import MAX_ROWS, DecisionView, PoolView
 from headrace.fleet.discovery import Discovery
-from headrace.fleet.drivers.build import check_pools, fleet_name, make_drivers, state_directory
+from headrace.fleet.drivers.build import check_pools, make_drivers
+from headrace.fleet.drivers.places import fleet_name, state_directory
 from headrace.fleet.gateway.build import Parts
 from headrace.fleet.gateway.companion import MakeCompanion
 from headrace.web.endpoint import Endpoint

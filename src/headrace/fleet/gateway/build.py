@@ -1,6 +1,7 @@
 """The gateway's composition root: the one module that knows every part of it."""
 
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from headrace.config.fleet.gateway import GatewayConfig
@@ -61,8 +62,10 @@ class Parts(NamedTuple):
     canaries: Canaries
 
 
-def build(config: FleetConfig, clock: Clock, on_ended: Listener = nobody) -> Parts:
-    """Call it on the event loop that it will run on. Raises ConfigError."""
+def build(
+    config: FleetConfig, clock: Clock, on_ended: Listener = nobody, slo_file: Path | None = None
+) -> Parts:
+    """Call it on the event loop that it will run on. `slo_file` keeps what objectives counted. Raises ConfigError."""
     metrics = Metrics()
     tracer = open_tracer(config.tracing, "headrace-gateway", clock)
 
@@ -75,7 +78,7 @@ def build(config: FleetConfig, clock: Clock, on_ended: Listener = nobody) -> Par
     prober = Prober(registry, clock, probe)
     prober.on_restart = lambda replica: knowledge.index.restarted(replica.id)
     meter = ReplicaMeter(registry, metrics, clock)
-    slos = SloWatch(config.slos, config.alerts, metrics, clock)
+    slos = SloWatch(config.slos, config.alerts, metrics, clock, slo_file)
     labels = ModelLabels(
         lambda: (*registry.models(), *configured_names(router.config.models))
     ).label

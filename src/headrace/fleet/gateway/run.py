@@ -21,6 +21,7 @@ from headrace.fleet.backends.registry import backend_for
 from headrace.fleet.dashboard.dashboard import Dashboard
 from headrace.fleet.dashboard.files import file_endpoints
 from headrace.fleet.discovery import Discovery, FileDiscovery, Sources, StaticDiscovery
+from headrace.fleet.drivers.places import fleet_name, state_directory
 from headrace.fleet.gateway.accounts.directory import Directory
 from headrace.fleet.gateway.admin.accounts import AccountsAdmin
 from headrace.fleet.gateway.admin.canaries import CanariesAdmin
@@ -88,7 +89,7 @@ class Gateway:
         self._started_with = config
         gateway = config.gateway
         self.dashboard = Dashboard(clock)
-        self.parts = parts = build(config, clock, self.dashboard.finished)
+        self.parts = parts = build(config, clock, self.dashboard.finished, _slo_file(file, config))
         self.dashboard.watch(parts)
         admin = file_endpoints()
         self._companion = companion(parts, config, clock) if companion is not None else None
@@ -250,6 +251,14 @@ class Gateway:
         except TimeoutError:
             log.warning("Requests still run; they are cut off")
         self._http.should_exit = True
+
+
+def _slo_file(file: Path, config: FleetConfig) -> Path:
+    """Where counts of objectives are kept: several gateways of a fleet on one machine have ports of their own."""
+    if config.alerts.file is not None:
+        return Path(config.alerts.file).expanduser()
+    directory = state_directory(fleet_name(config, file), config.drivers)
+    return directory / f"slos-{config.gateway.port}.json"
 
 
 def _sources(config: FleetConfig) -> dict[str, Discovery]:

@@ -6,13 +6,23 @@ from typing import Final
 
 from headrace.config.fleet.slos import AlertsConfig, BurnRule, Measure, Objective, Severity
 from headrace.fleet.slo.counts import SlidingCount
-from headrace.fleet.slo.values import Burn, Ended, SloReport, Verdict
+from headrace.fleet.slo.values import (
+    Burn,
+    Ended,
+    KeptBook,
+    KeptBudget,
+    SloReport,
+    Verdict,
+    rules_key,
+)
 from headrace.observe.labels import BoundedNames
 
 #: Seconds of "recent".
 RECENT: Final = 60.0
 #: Models that have budgets of their own under one objective; all others share one.
 MAX_MODELS: Final = 100
+#: Budgets that are kept over a restart.
+MAX_KEPT: Final = 500
 
 
 class SloBook:
@@ -67,6 +77,35 @@ class SloBook:
         """All objectives, for each model that there was a request of."""
         return [budget.report(now) for budget in self._budgets.values()]
 
+    def kept(self, now: float) -> KeptBook:
+        """What goes over a restart: the busiest `MAX_KEPT` budgets."""
+        budgets = sorted(self._budgets.values(), key=lambda b: b.total(now), reverse=True)
+        return KeptBook(
+            seen=max(0.0, now - self._began),
+            budgets=tuple(
+                KeptBudget(
+                    slo=budget.objective.name,
+                    rules=rules_key(budget.objective, self._alerts.rules),
+                    model=budget.model,
+                    windows=budget.kept(now),
+                )
+                for budget in budgets[:MAX_KEPT]
+            ),
+        )
+
+    def restore(self, kept: KeptBook, elapsed: float, now: float) -> int:
+        """Go on from what `kept` gave `elapsed` seconds ago, before anything is noted; how many budgets that was. Those of
+        objectives or rules that are others now begin anew. Seconds without a gateway are not seen.
+        """
+        self._began = min(self._began, now - kept.seen)
+        known = {o.name: (o, rules_key(o, self._alerts.rules)) for o in self._objectives}
+        restored = 0
+        for old in kept.budgets:
+            objective, rules = known.get(old.slo, (None, ""))
+            if objective is not None and rules == old.rules:
+                restored += self._budget(objective, old.model, now).restore(now, old, elapsed)
+        return restored
+
     def worst_recent(self, model: str, now: float) -> SloReport | None:
         """The objective for this model that the last minute was farthest below; None: nothing is known."""
         known = [
@@ -119,9 +158,27 @@ class _Budget:
         self._recent = SlidingCount(min(RECENT, objective.window))
         self._rules = [_Rule(rule, objective) for rule in alerts.rules]
 
+    @property
+    def _all(self) -> tuple[SlidingCount, ...]:
+        return (self._window, self._recent, *_counts(self._rules))
+
     def add(self, now: float, good: int, bad: int) -> None:
-        for count in (self._window, self._recent, *_counts(self._rules)):
+        for count in self._all:
             count.add(now, good, bad)
+
+    def total(self, now: float) -> int:
+        return sum(self._window.counts(now))
+
+    def kept(self, now: float) -> tuple[tuple[tuple[int, int], ...], ...]:
+        return tuple(count.kept(now) for count in self._all)
+
+    def restore(self, now: float, old: KeptBudget, elapsed: float) -> bool:
+        """False: it has not these windows."""
+        if len(old.windows) != len(self._all):
+            return False
+        for count, kept in zip(self._all, old.windows, strict=True):
+            count.restore(now, kept, elapsed)
+        return True
 
     def report(self, now: float) -> SloReport:
         objective, allowed = self.objective, 1.0 - self.objective.target

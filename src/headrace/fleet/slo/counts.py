@@ -1,5 +1,7 @@
 """Good and bad ones over the last seconds, in memory that does not grow."""
 
+from collections.abc import Sequence
+
 #: Slots of a window: it slides by so much of itself.
 NUM_SLOTS = 60
 
@@ -30,6 +32,28 @@ class SlidingCount:
         """Good, bad."""
         self._slide(now)
         return self._sum_good, self._sum_bad
+
+    def kept(self, now: float) -> tuple[tuple[int, int], ...]:
+        """Good and bad of every step, the current one first; empty ones at the end are left out."""
+        self._slide(now)
+        num_slots = len(self._good)
+        places = [(self._slot - age) % num_slots for age in range(num_slots)]
+        pairs = [(self._good[at], self._bad[at]) for at in places]
+        while pairs and pairs[-1] == (0, 0):
+            pairs.pop()
+        return tuple(pairs)
+
+    def restore(self, now: float, kept: Sequence[tuple[int, int]], elapsed: float) -> None:
+        """Add what `kept` gave `elapsed` seconds ago; what is too old by now is left out."""
+        self._slide(now)
+        num_slots = len(self._good)
+        passed = min(num_slots, round(elapsed / self._width))
+        for age, (good, bad) in enumerate(kept[: num_slots - passed], passed):
+            at = (self._slot - age) % num_slots
+            self._good[at] += good
+            self._bad[at] += bad
+            self._sum_good += good
+            self._sum_bad += bad
 
     def bad_share(self, now: float) -> float | None:
         """None where there was nothing."""

@@ -1,11 +1,13 @@
 """What is known of a request for objectives, and what they say of themselves."""
 
+import hashlib
 from enum import StrEnum
 from typing import NamedTuple
 
+import msgspec
 from msgspec import Struct
 
-from headrace.config.fleet.slos import Measure, Severity
+from headrace.config.fleet.slos import BurnRule, Measure, Objective, Severity
 
 
 class Verdict(StrEnum):
@@ -89,3 +91,27 @@ class SloReport(Struct, frozen=True, kw_only=True):
     burns: tuple[Burn, ...]
     severity: Severity | None
     """The worst that its rules say now."""
+
+
+class KeptBudget(Struct, frozen=True, kw_only=True):
+    """What was counted for one objective and model, as it goes over a restart."""
+
+    slo: str
+    rules: str
+    """Made of the objective and the rules: with others the counts say nothing."""
+    model: str
+    windows: tuple[tuple[tuple[int, int], ...], ...]
+    """Of each window, good and bad by its steps, the last one first."""
+
+
+class KeptBook(Struct, frozen=True, kw_only=True):
+    """All of them."""
+
+    seen: float
+    """Seconds that gateways have counted, up to now."""
+    budgets: tuple[KeptBudget, ...]
+
+
+def rules_key(objective: Objective, rules: tuple[BurnRule, ...]) -> str:
+    """The same for the same objective and rules, whatever process asks."""
+    return hashlib.sha256(msgspec.json.encode((objective, rules))).hexdigest()[:32]

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 from headrace.config.fleet.slos import AlertsConfig, Objective, Severity
 from headrace.core.clock import Clock
 from headrace.fleet.slo.alerts import Alert, Alerts, AlertState
 from headrace.fleet.slo.book import SloBook
+from headrace.fleet.slo.keeper import Keeper
 from headrace.fleet.slo.values import SloReport
 from headrace.fleet.slo.webhooks import Sender
 from headrace.observe.gateway_metrics import ALERTS_FIRING
@@ -25,7 +27,9 @@ class SloWatch:
         config: AlertsConfig,
         metrics: Metrics,
         clock: Clock,
+        file: Path | None = None,
     ) -> None:
+        """`file` keeps what was counted over a restart."""
         self.book = SloBook(objectives, config, clock.monotonic())
         self._config = config
         self._metrics = metrics
@@ -34,9 +38,12 @@ class SloWatch:
         self._senders = [Sender(webhook, metrics, clock) for webhook in config.webhooks]
         self._leaving: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
+        self._keeper = None if file is None else Keeper(file, self.book, clock)
 
     def start(self) -> None:
-        """Look from now on."""
+        """Look from now on; go on from what was counted before."""
+        if self._keeper is not None and self.book.objectives:
+            self._keeper.load()
         self._task = asyncio.create_task(self._run(), name="objectives")
 
     async def close(self) -> None:
@@ -44,6 +51,7 @@ class SloWatch:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+            await self._save()
         await asyncio.gather(*(sender.close() for sender in self._senders), *self._leaving)
 
     def apply(self, objectives: Sequence[Objective], config: AlertsConfig) -> None:
@@ -91,10 +99,16 @@ class SloWatch:
             sender.put(told)
         return told
 
+    async def _save(self) -> None:
+        if self._keeper is not None and self.book.objectives:
+            await asyncio.to_thread(self._keeper.write, self._keeper.encode())
+
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._config.period)
             try:
                 self.look()
+                if self._keeper is not None and self._keeper.is_due:
+                    await self._save()
             except Exception:
                 log.exception("The objectives could not be looked at")

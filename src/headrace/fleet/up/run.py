@@ -9,8 +9,9 @@ from typing import Final
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import ConfigError
-from headrace.fleet.drivers.build import check_pools, fleet_name, make_drivers, state_directory
+from headrace.fleet.drivers.build import check_pools, make_drivers
 from headrace.fleet.drivers.local import process
+from headrace.fleet.drivers.places import fleet_name, state_directory
 from headrace.fleet.gateway.companion import MakeCompanion
 from headrace.fleet.gateway.run import check_parts, run_gateway
 from headrace.fleet.up.lease import holder_of, lease

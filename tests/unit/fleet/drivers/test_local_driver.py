@@ -13,8 +13,9 @@ from headrace.config.fleet.pools import DriverKind, PoolConfig
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import SystemClock
 from headrace.core.errors import ConfigError
-from headrace.fleet.drivers.build import fleet_name, make_driver, make_drivers, state_directory
+from headrace.fleet.drivers.build import make_driver, make_drivers
 from headrace.fleet.drivers.local.driver import LocalDriver
+from headrace.fleet.drivers.places import fleet_name, state_directory
 
 
 @pytest.fixture
