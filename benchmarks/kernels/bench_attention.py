@@ -1,6 +1,6 @@
 """How fast attention runs, beside what the machine allows: GFLOPS and the rate at which KV is read.
 
-    python benchmarks/kernels/bench_attention.py [--isa avx512] [--threads 1 2] [--kv bf16] [--shape decode]
+    python benchmarks/kernels/bench_attention.py [--isa avx512] [--threads 1 2] [--kv int16] [--shape decode]
 
 FLOPS count 4 * D per (query head, visible key): two products, two sums. Bytes are the keys and values
 of every sequence, once. The limit is the larger of bytes over the memory's rate and of flops over the
@@ -134,7 +134,7 @@ def options_of():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--isa", choices=ISAS, default="avx512")
     parser.add_argument("--threads", type=int, nargs="+", default=[topology.detect().num_threads])
-    parser.add_argument("--kv", choices=list(PEAK_GFLOPS), default="bf16")
+    parser.add_argument("--kv", choices=list(PEAK_GFLOPS), default="int16")
     parser.add_argument("--shape", default="", help="only shapes whose names hold this")
     parser.add_argument("--block-size", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=5)

@@ -7,6 +7,7 @@
 #include "gemm/panels.h"
 #include "program/program.h"
 #include "tests/check.h"
+#include "tests/rows.h"
 #include "tests/weights.h"
 
 namespace headrace::tests {
@@ -34,24 +35,6 @@ struct PlainStep {
   StepArrays arrays;
 };
 
-// Rows as the weight's kernels see them: what was written, read back through the buffer's dtype.
-std::vector<double> read_operand(const Buffer& x, int num_rows) {
-  std::vector<double> values;
-  for (int t = 0; t < num_rows; ++t) {
-    for (int k = 0; k < x.width; ++k) {
-      if (x.dtype == DType::kQ8) {
-        const Q8Group& group = x.row<Q8Group>(t)[k / kGroup];
-        values.push_back(double{group.scale} * group.codes[k % kGroup]);
-      } else if (x.dtype == DType::kBF16) {
-        values.push_back(std::bit_cast<float>(uint32_t{x.row<uint16_t>(t)[k]} << 16));
-      } else {
-        values.push_back(x.row(t)[k]);
-      }
-    }
-  }
-  return values;
-}
-
 void check_product(const std::shared_ptr<Device>& device, const TestWeight& weight, int num_rows) {
   Program program(device, small_cache(), {num_rows, 1});
   const int64_t num_inputs = weight.packed.num_inputs, num_outputs = weight.packed.num_outputs;
@@ -66,7 +49,7 @@ void check_product(const std::shared_ptr<Device>& device, const TestWeight& weig
   program.write(x, rows.data(), num_rows, num_inputs);
   PlainStep step(num_rows);
   program.run(step.arrays);
-  const std::vector<double> operand = read_operand(x, num_rows);
+  const std::vector<double> operand = read_rows(x, num_rows);
   for (int t = 0; t < num_rows; ++t) {
     for (int64_t n = 0; n < num_outputs; ++n) {
       double sum = 0.0, magnitude = 0.0;
