@@ -116,7 +116,8 @@ async def _answer_router(error: HTTPException, scope: Scope, send: Send, write: 
         return
     path = one_line(scope["path"][:200])
     if error.status_code == 404:
-        message = f"There is no '{path}' here."
+        where = "; OpenAI's API is below /v1" if path == "/" else ""
+        message = f"There is no '{path}' here{where}."
     elif error.status_code == 405:
         message = f"'{path}' does not take {scope['method']}; it takes {headers.get('Allow', '')}."
     else:

@@ -114,6 +114,18 @@ def test_a_second_fetch_waits_and_then_finds(store, capsys):
     assert found == [store.directory / "x" / "m.gguf"] * 2
 
 
+def test_a_place_that_cannot_be_written_says_how_to_name_another(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DownloadError, match=r"could not be stored.*HEADRACE_CACHE names another"):
+        ModelStore(tmp_path / "file").obtain("x", "src", failing)
+
+
+def test_a_fetch_that_brings_nothing_has_no_size(capsys):
+    with pytest.raises(DownloadError), report("m.gguf", is_wanted=True):
+        raise DownloadError("the line is dead")
+    assert capsys.readouterr().err.splitlines()[-1] == "Failed to fetch m.gguf"
+
+
 def test_progress_without_a_terminal_is_plain_lines(capsys):
     with report("m.gguf", is_wanted=True) as progress:
         for done in range(101):

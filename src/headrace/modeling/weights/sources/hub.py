@@ -43,6 +43,7 @@ def fetch_from_hub(source: str, *, progress: bool) -> Path:
         raise
     except Exception as error:  # its many kinds (HTTP, offline, validation, OS) all mean the same
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = reason.removeprefix("Got: ")  # what the hub's library writes before a cause
         raise DownloadError(f"hf:{source} could not be fetched: {reason}") from error
     finally:
         if not progress and not was_quiet:

@@ -52,7 +52,8 @@ class Lines:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         outcome = "Fetched" if kind is None else "Failed to fetch"
-        self._print(f"{outcome} {self._label} ({self._done / 1e6:.1f} MB)")
+        size = f" ({self._done / 1e6:.1f} MB)" if self._done else ""
+        self._print(f"{outcome} {self._label}{size}")
 
     def set(self, done: int, total: int | None = None) -> None:
         self._done = done

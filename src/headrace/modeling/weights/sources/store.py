@@ -83,7 +83,9 @@ class ModelStore:
             with self._lock(name):
                 return self.find(name) or self._fetch(name, source, fetch, sha256)
         except OSError as error:
-            raise DownloadError(f"{source} could not be stored: {error}.") from error
+            raise DownloadError(
+                f"{source} could not be stored: {error}. HEADRACE_CACHE names another directory."
+            ) from error
 
     def list(self) -> list[CachedModel]:
         """All whole models, by name."""
