@@ -39,8 +39,8 @@ install-test: install  ## The same, with everything the tests and checks need
 serve: install  ## Serve the default model at http://127.0.0.1:8000
 	$(BIN)/headrace serve $(ARGS)
 
-test: install-test  ## Run the whole test suite
-	$(BIN)/python -m pytest -m 'not soak' $(ARGS)
+test: install-test  ## Run the whole test suite (ARGS="-n 0 tests/unit -x" runs some, in this process)
+	$(BIN)/python -m pytest -m 'not soak' -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: install-test  ## Run the long tests
 	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)
