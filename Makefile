@@ -1,6 +1,7 @@
 # Everything a person or CI runs. `make serve` and `make test` are all a newcomer needs.
 VENV ?= .venv
 PYTHON ?= python3
+JOBS ?= 0
 BIN := $(VENV)/bin
 NATIVE := build/native
 CMAKE_ARGS := -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
@@ -39,8 +40,8 @@ install-test: install  ## The same, with everything the tests and checks need
 serve: install  ## Serve the default model at http://127.0.0.1:8000
 	$(BIN)/headrace serve $(ARGS)
 
-test: install-test  ## Run the whole test suite (ARGS="-n 0 tests/unit -x" runs some, in this process)
-	$(BIN)/python -m pytest -m 'not soak' -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: install-test  ## Run the whole test suite (JOBS=2 in two processes)
+	$(BIN)/python -m pytest -m 'not soak' -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 soak: install-test  ## Run the long tests
 	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)

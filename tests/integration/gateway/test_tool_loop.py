@@ -70,7 +70,7 @@ def by_stdio(place, **fields):
 async def until_called(at):
     """Until the server's tools are there, and a call of one succeeds."""
 
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(120):
         while True:
             answer = await at.ask('call calc__add {"a": 2, "b": 3}')
             if answer.json["choices"][0]["message"].get("content") == "<5>":
@@ -87,6 +87,7 @@ async def gone(pid):
 
 async def test_a_server_over_stdio(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_SECRET", "of the gateway")
+    monkeypatch.setattr("headrace.fleet.gateway.tools.mcp_source._FIRST_WAIT", 120.0)
     config = by_stdio(tmp_path, env={"OWN": Secret("given")}, max_result=100_000)
     async with site(config) as at:
         whole = await at.ask('call calc__add {"a": 1, "b": 2}')

@@ -42,6 +42,15 @@ async def ask(client, text=CALL, model="m"):
     return (await client.post("/v1/chat/completions", json=body)).json()
 
 
+async def until_called(client):
+    """Until the server's tools are there; the first call of one, which succeeds."""
+    async with asyncio.timeout(120):
+        while True:
+            if (await ask(client))["choices"][0]["message"]["content"] == "<3>":
+                return
+            await asyncio.sleep(0.1)
+
+
 async def names(client):
     return [card["id"] for card in (await client.get("/v1/models")).json()["data"]]
 
@@ -53,7 +62,7 @@ async def test_what_a_process_lists_counts_and_reloads(tmp_path):
         with GatewayProcess(file) as running:
             await asyncio.to_thread(running.wait_ready)
             async with httpx.AsyncClient(base_url=running.url, timeout=30) as client:
-                assert (await ask(client))["choices"][0]["message"]["content"] == "<3>"
+                await until_called(client)
                 assert (await ask(client, "hi", "pipe"))["choices"][0]["message"][
                     "content"
                 ] == "<hi>"
