@@ -91,6 +91,7 @@ class Sensors:
             asked_prompt=slot.ticket.prompt_tokens,
             asked_output=slot.ticket.output_tokens,
             ttft=slot.ttft,
+            itl=slot.itl,
             latency=now - slot.arrived,
             is_sample=slot.cold_seconds == 0.0
             and warm_at is not None
@@ -216,7 +217,8 @@ def _look(replica: Replica) -> ReplicaLook:
         return ReplicaLook(is_fresh=False)
     waiting = report.num_waiting or 0
     total = max(report.num_running + waiting, replica.load.num_requests)
-    slots = report.max_num_seqs
+    # Not every server tells how many it runs at once: its operator may have.
+    slots = report.max_num_seqs or replica.spec.max_concurrency
     running = total - waiting if slots is None else min(slots, total)
     return ReplicaLook(
         num_running=running,

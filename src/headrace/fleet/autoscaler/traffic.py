@@ -28,7 +28,7 @@ class Ended(Struct, frozen=True, kw_only=True):
     latency: float = 0.0
     """Seconds from its arrival to its end."""
     itl: float | None = None
-    """Seconds between two of its tokens, if it was measured; else the mean stands for it."""
+    """Seconds that 95 of 100 gaps between its tokens did not exceed, if they were seen; else their mean stands for it."""
     is_sample: bool = True
     """Its latencies count; not if it was served by a replica that was warming up, or waited for one to start."""
 

@@ -49,6 +49,7 @@ class Signals(Struct, frozen=True, kw_only=True):
     ttft_p95: float | None = None
     tpot_p95: float | None = None
     itl_p95: float | None = None
+    """Over requests, of what 95 of 100 gaps between a request's own tokens did not exceed."""
     slo_attainment: float | None = None
     """Share of the window's requests within the objective, 0..1."""
     utilisation: float | None = None

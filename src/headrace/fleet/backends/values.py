@@ -67,8 +67,9 @@ class Load(Struct, frozen=True, kw_only=True):
     uptime: float | None = None
     """Seconds since it started."""
     prefix_hit_rate: float | None = None
-    busy: float | None = None
     """Cached share of the prompt tokens of the last minute, 0..1."""
+    busy: float | None = None
+    """Share of the last seconds that it computed, 0..1."""
     is_draining: bool = False
     missing: tuple[str, ...] = ()
     """Numbers that this dialect should tell and did not: under none of the names that they have had."""

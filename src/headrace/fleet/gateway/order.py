@@ -254,7 +254,12 @@ class Order:
             if (replica := self._dispatch.replica) is not None:
                 # A whole answer begins when all of it is made: that tells nothing of its first token.
                 began = answer.began_at if call.is_stream else None
-                slot.answered(replica.id, None if began is None else began - slot.arrived)
+                pace = self._dispatch.progress.pace if call.is_stream else None
+                slot.answered(
+                    replica.id,
+                    None if began is None else began - slot.arrived,
+                    None if pace is None else pace.slow_gap,
+                )
             slot.close()
             self._tries += self._dispatch.tries
 

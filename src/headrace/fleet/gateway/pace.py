@@ -34,6 +34,18 @@ class Pace:
         return (self._last - self.first) / (self._num_tokens - 1)
 
     @property
+    def slow_gap(self) -> float | None:
+        """Seconds that 95 of 100 of its gaps do not exceed, as exact as the bounds are close; None: there was no gap."""
+        wanted, seen, low = 0.95 * self.gaps.count, 0, 0.0
+        if not wanted:
+            return None
+        for bound, count in zip(self.gaps.bounds, self.gaps.counts, strict=False):
+            if count and seen + count >= wanted:
+                return low + (bound - low) * (wanted - seen) / count
+            seen, low = seen + count, bound
+        return low
+
+    @property
     def pauses(self) -> Pauses | None:
         """None where there was no pause: one token, or none."""
         if not self.gaps.count:

@@ -29,6 +29,7 @@ class Slot:
         "cold_seconds",
         "is_open",
         "is_placed",
+        "itl",
         "output_tokens",
         "prompt_tokens",
         "replica_id",
@@ -62,6 +63,8 @@ class Slot:
         """Where it was answered; empty: nowhere."""
         self.ttft: float | None = None
         """Seconds from its arrival in the queue to its first byte, of a stream."""
+        self.itl: float | None = None
+        """Seconds that 95 of 100 gaps between its tokens did not exceed, of a stream."""
 
     def placed(self) -> None:
         """The request counts at a replica now: call it right after its load was taken there, before any wait.
@@ -81,10 +84,11 @@ class Slot:
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
 
-    def answered(self, replica_id: str, ttft: float | None) -> None:
-        """By whom, and how soon, for those who watch."""
+    def answered(self, replica_id: str, ttft: float | None, itl: float | None = None) -> None:
+        """By whom, how soon, and with which gaps, for those who watch."""
         self.replica_id = replica_id
         self.ttft = ttft
+        self.itl = itl
 
     def close(self) -> None:
         """It has ended. Does nothing the second time."""
