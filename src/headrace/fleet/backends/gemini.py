@@ -56,7 +56,10 @@ class CandidateReader(SseReader):
             return b""
         self.is_complete = True
         said = [
-            self._tell.finish(index, "tool_calls" if index in self._num_calls else reason)
+            # One that was cut off or blocked behind a call did not end with it.
+            self._tell.finish(
+                index, "tool_calls" if reason == "stop" and index in self._num_calls else reason
+            )
             for index, reason in sorted(self._ends.items())
             if reason is not None
         ]

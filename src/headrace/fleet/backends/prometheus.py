@@ -1,5 +1,6 @@
 """Numbers out of a Prometheus text, whatever they are called this year."""
 
+import math
 from collections.abc import Mapping
 
 Aliases = Mapping[str, tuple[str, ...]]
@@ -12,7 +13,7 @@ def gauges(
     """Our names with their values; a number under none of its names is left out, for absent is not 0.
 
     Series of one family (one per model, engine or rank) are added up, or the largest is taken for the names in
-    `largest`. NaN and what is no number is skipped.
+    `largest`. NaN, infinity and what is no number are skipped.
     """
     wanted = {name: ours for ours, names in aliases.items() for name in names}
     found: dict[str, dict[str, list[float]]] = {}
@@ -51,4 +52,4 @@ def _value(line: str) -> float | None:
         value = float(words[0])
     except (IndexError, ValueError):
         return None
-    return value if value == value else None
+    return value if math.isfinite(value) else None

@@ -28,6 +28,7 @@ from headrace.fleet.backends.values import (
     Outgoing,
     Refusal,
 )
+from headrace.fleet.sse import StreamError
 
 _NUMBERS: Final = (
     "temperature", "top_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty",
@@ -123,7 +124,9 @@ class OutputReader(SseReader):
         output = value["text_output"]
         # A batch of one comes as a list from some models.
         piece = output[0] if isinstance(output, list) and output else output
-        return self._tell.text(0, self._stop.feed(reading.text(piece)))
+        if not isinstance(piece, str):
+            raise StreamError("'text_output' is no text.")
+        return self._tell.text(0, self._stop.feed(piece))
 
     def _closed(self) -> bytes:
         if self.refusal is not None or not self._has_begun or not self._parser.is_idle:
