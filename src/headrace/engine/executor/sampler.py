@@ -40,11 +40,20 @@ class Sampler:
         self._outputs: OutputRows | None = None
         self._logits: NDArray[np.float32] | None = None
         self._version = -1
+        self._is_plain = False
+        """As long as nobody takes or leaves a slot: every row of what is bound wants its token alone."""
 
     def run(
         self, plan: StepPlan, outputs: OutputRows, logits: NDArray[np.float32]
     ) -> tuple[RowResult, ...]:
         """Results of all rows of the plan, in order. `logits` [R, V] may be overwritten."""
+        if (
+            outputs is self._outputs
+            and logits is self._logits
+            and self._is_plain
+            and self._version == self._table.version
+        ):
+            return self._draw_plain(plan)
         if outputs.scored is not None:
             # The rows that are drawn from come first.
             drawn = self._draw_rows(plan, outputs, logits[: outputs.count])
@@ -69,6 +78,7 @@ class Sampler:
                 logits, self._gather(outputs, logits.shape[1])
             )
             self._outputs, self._logits, self._version = outputs, logits, table.version
+            self._is_plain = len(plan.rows) == outputs.count and self._wants_tokens_alone(outputs)
         allowed = None
         if self._matchers:
             allowed = self._matchers.masks(plan, outputs.count, logits.shape[1])
@@ -85,6 +95,30 @@ class Sampler:
                 continue
             results.append(self._accept(row, tokens, first, draw))
             first += row.num_draft + 1
+        return tuple(results)
+
+    def _wants_tokens_alone(self, outputs: OutputRows) -> bool:
+        """No mask, no bias and no log-probabilities."""
+        is_free = not (
+            self._matchers or self.bounds or self._table.thinking or self._table.has_biases
+        )
+        return is_free and bool((self._table.num_logprobs[outputs.slots] < 0).all())
+
+    def _draw_plain(self, plan: StepPlan) -> tuple[RowResult, ...]:
+        """What `_draw_rows` gives where each row draws one token and wants nothing else.
+
+        A path of its own because it is most steps: behind a model that empties the caches, what it costs
+        is how much code and data it touches.
+        """
+        assert self._draw is not None
+        history = self._history
+        results: list[RowResult] = []
+        for row, token in zip(plan.rows, self._draw(None), strict=True):
+            if token < 0:
+                results.append(RowResult(row.slot, error=_NOT_FINITE))
+                continue
+            history[row.slot, row.start + 1] = token
+            results.append(RowResult(row.slot, (token,)))
         return tuple(results)
 
     def _accept(self, row: PlanRow, tokens: list[int], first: int, draw: Draw) -> RowResult:

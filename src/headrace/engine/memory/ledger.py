@@ -62,6 +62,7 @@ class KVLedger:
             raise ValueError("Block counts and the block size are positive, windows not negative.")
         self.block_size = block_size
         self.has_prefix_cache = prefix_cache
+        self.has_tier = has_tier
         self.num_releases = 0
         """Grows whenever capacity came back: a request that did not fit need not ask before."""
         self.num_landed = 0

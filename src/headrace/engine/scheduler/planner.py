@@ -30,6 +30,7 @@ from headrace.engine.scheduler.preemption import choose_victim
 from headrace.engine.scheduler.queue import WaitingQueue
 from headrace.engine.scheduler.roster import Roster
 from headrace.engine.scheduler.sequence import Sequence
+from headrace.engine.scheduler.steady import Steady
 from headrace.engine.scheduler.totals import Totals
 from headrace.engine.scheduler.trials import Trials
 
@@ -73,9 +74,15 @@ class Planner:
         self._trials = trials
         self._margin = admission_margin(ledger)
         self._is_short = False
+        self._steady = Steady(roster)
+        self._may_be_steady = draft_source is None and not ledger.has_tier
 
     def plan(self, now: float) -> tuple[StepPlan, Flight] | None:
         """The next step, or None when nothing can run now."""
+        again = self._steady.plan(self._totals.steps + 1, now)
+        if again is not None:
+            self._totals.steps += 1
+            return again
         builder = PlanBuilder(self._ledger.block_size)
         self._is_short = False
         self._loads.expire(now)
@@ -92,6 +99,8 @@ class Planner:
             if not self._loads.is_loading:
                 self._break_tie(now)
             return None
+        if self._may_be_steady and not self._trials:
+            self._steady.note(builder.planned)
         self._totals.steps += 1
         return builder.finish(
             self._totals.steps,

@@ -32,6 +32,8 @@ class Roster:
         self.ended_slots: list[int] = []
         """Slots that the next plan tells the executor to forget."""
         self.num_held = 0
+        self.num_changes = 0
+        """Grows whenever somebody comes, goes, or changes state."""
         self._ledger = ledger
         self._num_slots = max_running
         self._free_slots = list(range(max_running - 1, -1, -1))
@@ -48,12 +50,14 @@ class Roster:
 
     def add(self, group: SequenceGroup) -> None:
         """A new request: its leader joins the queue, its siblings are held."""
+        self.num_changes += 1
         self.groups[group.request.request_id] = group
         self.num_held += len(group.sequences) - 1
         self.queue.push(group.sequences[0])
 
     def start(self, sequence: Sequence, blocks: SequenceBlocks, now: float) -> None:
         """From the queue into a slot."""
+        self.num_changes += 1
         self.queue.remove(sequence)
         sequence.run(self._free_slots.pop(), blocks)
         insort(self.running, sequence, key=_rank)
@@ -62,12 +66,14 @@ class Roster:
 
     def preempt(self, sequence: Sequence, now: float) -> None:
         """Back to the queue, at its old rank; its published blocks stay in the prefix cache."""
+        self.num_changes += 1
         self._vacate(sequence)
         sequence.preempt(now)
         self.queue.push(sequence)
 
     def end(self, sequence: Sequence, reason: FinishReason) -> None:
         """Out of the engine, from wherever it is; its blocks are free before the next plan."""
+        self.num_changes += 1
         if sequence.state is SequenceState.RUNNING:
             self._vacate(sequence)
         elif sequence.state is SequenceState.WAITING:
@@ -84,12 +90,14 @@ class Roster:
 
     def hold(self, sequence: Sequence) -> None:
         """Out of its slot: a beam that has no future."""
+        self.num_changes += 1
         self._vacate(sequence)
         sequence.hold()
         self.num_held += 1
 
     def enqueue(self, sequence: Sequence) -> None:
         """A held sequence may run now."""
+        self.num_changes += 1
         sequence.enqueue()
         self.num_held -= 1
         self.queue.push(sequence)

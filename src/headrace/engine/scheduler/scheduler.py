@@ -13,12 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from headrace.config.engine import SchedulerConfig
-from headrace.core.errors import (
-    HeadraceError,
-    IntegrityError,
-    InternalError,
-    NotFoundError,
-)
+from headrace.core.errors import HeadraceError, IntegrityError, InternalError, NotFoundError
 from headrace.core.events import FinishReason, TokenEvent, TokenLogprobs
 from headrace.core.request import Request
 from headrace.core.stats import EngineStats
@@ -38,6 +33,7 @@ from headrace.engine.scheduler.plan import MAX_SCORED, Flight, PlannedRow
 from headrace.engine.scheduler.planner import Planner
 from headrace.engine.scheduler.roster import Roster
 from headrace.engine.scheduler.sequence import Sequence, SequenceGroup
+from headrace.engine.scheduler.steady import one_more
 from headrace.engine.scheduler.totals import Totals
 from headrace.engine.scheduler.trials import Trials
 
@@ -150,10 +146,8 @@ class Scheduler:
         """
         if self._roster.running or self._flights or self._loads.is_loading:
             return None
-        batch_at, due_at = (
-            self._planner.policy.wake_at(self._roster.queue),
-            self._deadlines.next_at(),
-        )
+        batch_at = self._planner.policy.wake_at(self._roster.queue)
+        due_at = self._deadlines.next_at()
         return batch_at if batch_at is None or due_at is None else min(batch_at, due_at)
 
     @property
@@ -195,6 +189,10 @@ class Scheduler:
         events: list[TokenEvent] = []
         for planned, row in zip(flight.rows, result.rows, strict=True):
             if planned.sequence.life == planned.life:
+                if (event := one_more(planned, row, self._ledger)) is not None:
+                    self.totals.generated_tokens += 1
+                    events.append(event)
+                    continue
                 if row.prompt_logprobs:
                     events.append(reports.scored_event(planned, row))
                 if planned.sequence.group.beams is not None:
