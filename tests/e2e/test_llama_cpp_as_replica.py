@@ -10,7 +10,14 @@ from tests.support.llama_server import llama_server
 
 from headrace.config.fleet.replicas import Dialect, ReplicaSpec
 from headrace.fleet.backends.registry import backend_for
-from headrace.fleet.backends.values import CHAT, COMPLETIONS, Backend, Call, Outgoing, Progress
+from headrace.fleet.backends.values import (
+    CHAT,
+    COMPLETIONS,
+    Backend,
+    Incoming,
+    Outgoing,
+    ResumePoint,
+)
 from headrace.fleet.cache.answers import read_answer
 from headrace.fleet.cache.telling import told_whole
 from headrace.fleet.sse import parse
@@ -37,8 +44,8 @@ def ask(client: httpx.Client, outgoing: Outgoing | None) -> httpx.Response:
     )
 
 
-def call(path: str, body: dict[str, Any]) -> Call:
-    return Call(path=path, body=json.dumps(body).encode(), is_stream=True)
+def call(path: str, body: dict[str, Any]) -> Incoming:
+    return Incoming(path=path, body=json.dumps(body).encode(), is_stream=True)
 
 
 def pieces(body: bytes) -> list[str]:
@@ -84,7 +91,7 @@ def test_an_answer_that_broke_off_is_gone_on_with(
     whole = pieces(ask(client, backend.outgoing(asked)).content)
     assert len(whole) > 8
     made = whole[:6]
-    going_on = backend.resume(asked, Progress(text="".join(made), num_tokens=len(made)))
+    going_on = backend.resume(asked, ResumePoint(text="".join(made), num_tokens=len(made)))
     assert going_on is not None
     rest = pieces(ask(client, backend.outgoing(going_on)).content)
     assert rest

@@ -5,7 +5,7 @@ from typing import Any
 
 from headrace.config.fleet.replicas import Dialect, ReplicaApi, ReplicaSpec
 from headrace.fleet.backends.registry import backend_for
-from headrace.fleet.backends.values import CHAT, AnswerReader, Backend, Call
+from headrace.fleet.backends.values import CHAT, AnswerReader, Backend, Incoming
 from headrace.fleet.sse import parse
 
 URLS = {
@@ -21,8 +21,8 @@ def backend(dialect: str, url: str | None = None, api: str = "auto", **fields: A
     )
 
 
-def call(body: dict[str, Any], path: str = CHAT) -> Call:
-    return Call(
+def call(body: dict[str, Any], path: str = CHAT) -> Incoming:
+    return Incoming(
         path=path, body=json.dumps(body).encode(), is_stream=bool(body.get("stream")),
         request_id="r1", created=1_700_000_000,
     )  # fmt: skip
@@ -42,7 +42,7 @@ def sse(*values: Any, names: bool = False) -> bytes:
 
 
 def read(
-    found: Backend, asked: Call, answer: bytes, *, cut: int | None = None, step: int = 0
+    found: Backend, asked: Incoming, answer: bytes, *, cut: int | None = None, step: int = 0
 ) -> tuple[bytes, AnswerReader]:
     """All that the client gets."""
     reader = found.reader(asked, {})
@@ -62,7 +62,7 @@ def chunks(told: bytes) -> list[dict[str, Any]]:
     return [json.loads(event.data or b"") for event in events[:-1]]
 
 
-def assert_cuts_do_not_matter(found: Backend, asked: Call, answer: bytes) -> bytes:
+def assert_cuts_do_not_matter(found: Backend, asked: Incoming, answer: bytes) -> bytes:
     """The same is told for every cut, and byte by byte; what is cut off is not complete."""
     told, reader = read(found, asked, answer)
     assert reader.is_complete

@@ -92,7 +92,7 @@ class Replica:
     @property
     def models(self) -> tuple[str, ...]:
         """Names that it serves."""
-        return self.spec.models or (self.report.models if self.report is not None else ())
+        return self._spec.models or (self.report.models if self.report is not None else ())
 
     @property
     def max_context(self) -> int | None:

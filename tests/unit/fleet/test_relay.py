@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.fleet.gateway import relay as relay_module
-from headrace.fleet.gateway.progress import Progress, Usage, usage_of, usage_over_all
+from headrace.fleet.gateway.progress import AnswerUsage, Progress, usage_of, usage_over_all
 from headrace.fleet.gateway.relay import EventCutter, Relay
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 
@@ -88,7 +88,7 @@ def test_every_cut_gives_the_same(cuts, line_end):
     out = feed(relay, stream + (b":\n" if line_end == b"\r" else b""), *cuts)
     assert out == SHOWN
     assert relay.progress.token_ids == [1, 2, 3, 4, 5, 6]
-    assert relay.progress.usage == Usage(7, 0, 6)
+    assert relay.progress.usage == AnswerUsage(7, 0, 6)
     assert relay.progress.has_finished
     assert relay.progress.is_done
     assert relay.progress.name == {"id": "a", "created": 1}
@@ -140,7 +140,7 @@ def test_usage_is_dropped_only_where_it_is_ours():
     relay = make(drops_usage=True)
     out = feed(relay, STREAM)
     assert b"usage" not in out
-    assert relay.progress.usage == Usage(7, 0, 6)
+    assert relay.progress.usage == AnswerUsage(7, 0, 6)
     assert b"usage" in feed(make(), STREAM)
 
 
@@ -161,7 +161,7 @@ def test_usage_after_a_continuation_by_text_is_of_the_whole_answer():
     relay = make(progress, is_continuation=True)
     # It takes the two tokens for a part of its prompt.
     out = feed(relay, chunk("three", finish="stop") + usage(12, 1) + b"data: [DONE]\n\n")
-    assert progress.usage == Usage(10, 0, 3)
+    assert progress.usage == AnswerUsage(10, 0, 3)
     assert b'"prompt_tokens":10' in out
     assert b'"completion_tokens":3' in out
     assert b'"total_tokens":13' in out
@@ -193,7 +193,7 @@ def test_usage_of_anthropics_events_is_put_together():
     )
     assert feed(relay, stream) == stream
     relay.check_end()
-    assert relay.progress.usage == Usage(9, 0, 4)
+    assert relay.progress.usage == AnswerUsage(9, 0, 4)
 
 
 @pytest.mark.parametrize("rest", [b"", b"data: {", b"data: [DO"])
@@ -236,7 +236,7 @@ def test_what_a_stream_lacks_is_added():
 
 def test_anthropics_cached_tokens_are_a_part_of_the_prompt_too():
     told = {"input_tokens": 10, "output_tokens": 2}
-    assert usage_of(told) == Usage(10, 0, 2)
+    assert usage_of(told) == AnswerUsage(10, 0, 2)
     cached = {**told, "cache_read_input_tokens": 5000, "cache_creation_input_tokens": 70}
-    assert usage_of(cached) == Usage(5080, 5000, 2)
-    assert usage_of({**cached, "cache_read_input_tokens": None}) == Usage(80, 0, 2)
+    assert usage_of(cached) == AnswerUsage(5080, 5000, 2)
+    assert usage_of({**cached, "cache_read_input_tokens": None}) == AnswerUsage(80, 0, 2)

@@ -16,7 +16,14 @@ from headrace.fleet.backends.openai import OpenAIBackend
 from headrace.fleet.backends.refusals import message_of, refusal, retry_after_of
 from headrace.fleet.backends.telling import Teller, head_of, teller_for, usage_of
 from headrace.fleet.backends.translating import SseReader
-from headrace.fleet.backends.values import CHAT, AnswerReader, Call, Continuation, Outgoing, Refusal
+from headrace.fleet.backends.values import (
+    CHAT,
+    AnswerReader,
+    Continuation,
+    Incoming,
+    Outgoing,
+    Refusal,
+)
 
 VERSION: Final = "2023-06-01"
 #: It demands a bound; this is what a request gets that has none.
@@ -43,7 +50,7 @@ class AnthropicBackend(OpenAIBackend):
         key = {"x-api-key": str(spec.api_key)} if spec.api_key else {}
         return {"anthropic-version": VERSION, **key}
 
-    def outgoing(self, call: Call) -> Outgoing:
+    def outgoing(self, call: Incoming) -> Outgoing:
         """The chat as a message request. Raises BadRequestError."""
         if call.path == "/v1/messages":
             return super().outgoing(call)
@@ -52,7 +59,7 @@ class AnthropicBackend(OpenAIBackend):
         body = msgspec.json.encode(_request(read_chat(call, "anthropic", _TAKES), call.is_stream))
         return Outgoing(path=self._base + "/v1/messages", body=body, headers=self._headers)
 
-    def reader(self, call: Call, headers: Mapping[str, str]) -> AnswerReader | None:
+    def reader(self, call: Incoming, headers: Mapping[str, str]) -> AnswerReader | None:
         """Its own route passes through."""
         if call.path != CHAT:
             return None

@@ -18,7 +18,14 @@ from headrace.fleet.backends.openai import OpenAIBackend
 from headrace.fleet.backends.refusals import message_of, refusal, retry_after_of
 from headrace.fleet.backends.sigv4 import Credentials, signed_headers
 from headrace.fleet.backends.telling import JSON, head_of, teller_for
-from headrace.fleet.backends.values import CHAT, AnswerReader, Call, Continuation, Outgoing, Refusal
+from headrace.fleet.backends.values import (
+    CHAT,
+    AnswerReader,
+    Continuation,
+    Incoming,
+    Outgoing,
+    Refusal,
+)
 from headrace.fleet.upstream.pool import address_of
 
 _TAKES: Final = ("top_k",)
@@ -47,7 +54,7 @@ class BedrockBackend(OpenAIBackend):
     def _auth(self, spec: ReplicaSpec) -> dict[str, str]:
         return {} if self._credentials else super()._auth(spec)
 
-    def outgoing(self, call: Call) -> Outgoing:
+    def outgoing(self, call: Incoming) -> Outgoing:
         """The chat as a Converse request. Signed with the time of `call.created`. Raises BadRequestError."""
         if call.path != CHAT:
             raise BadRequestError(f"A server of the dialect bedrock has no {call.path}.")
@@ -69,7 +76,7 @@ class BedrockBackend(OpenAIBackend):
             )
         return Outgoing(path=path, body=body, headers=headers)
 
-    def reader(self, call: Call, headers: Mapping[str, str]) -> AnswerReader | None:
+    def reader(self, call: Incoming, headers: Mapping[str, str]) -> AnswerReader | None:
         """Frames or one object."""
         chat = read_chat(call, "bedrock", _TAKES)
         head = head_of(call, chat.model, with_usage=chat.with_usage)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from headrace.core.errors import BadRequestError
 from headrace.fleet.backends import reading
-from headrace.fleet.backends.values import Call
+from headrace.fleet.backends.values import Incoming
 
 #: Left out wherever they have no counterpart.
 IGNORED: Final = frozenset({
@@ -106,7 +106,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
         return value
 
 
-def read_chat(call: Call, who: str, takes: Iterable[str] = ()) -> ChatRequest:
+def read_chat(call: Incoming, who: str, takes: Iterable[str] = ()) -> ChatRequest:
     """Read a request. `takes` are fields beside `TAKEN` that `who` understands. Raises BadRequestError."""
     body = read_body(call)
     refuse_others(body, who, {*TAKEN, *takes})
@@ -137,7 +137,7 @@ def read_chat(call: Call, who: str, takes: Iterable[str] = ()) -> ChatRequest:
     )
 
 
-def read_body(call: Call) -> dict[str, Any]:
+def read_body(call: Incoming) -> dict[str, Any]:
     """The object. Raises BadRequestError."""
     body = reading.decode(call.body)
     if not isinstance(body, dict):

@@ -8,7 +8,7 @@ from headrace.config.fleet.replicas import Dialect, ReplicaSpec
 from headrace.core.stats import ReplicaState
 from headrace.fleet.backends import reading
 from headrace.fleet.backends.openai import OpenAIBackend
-from headrace.fleet.backends.values import Call, Continuation, Health, Load, Outgoing
+from headrace.fleet.backends.values import Continuation, Health, Incoming, Load, Outgoing
 
 PEER_HEADER = "x-headrace-peer"
 #: Whom a trusted gateway asks for: responses are kept apart by it.
@@ -30,7 +30,7 @@ class HeadraceBackend(OpenAIBackend):
         if spec.peer_token:
             self._headers[PEER_HEADER] = str(spec.peer_token)
 
-    def outgoing(self, call: Call) -> Outgoing:
+    def outgoing(self, call: Incoming) -> Outgoing:
         """The same bytes, and whose they are."""
         return self._owned(super().outgoing(call), call.owner)
 

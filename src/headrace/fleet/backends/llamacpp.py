@@ -7,7 +7,7 @@ import msgspec
 from headrace.config.fleet.replicas import Dialect
 from headrace.fleet.backends import reading
 from headrace.fleet.backends.openai import OpenAIBackend
-from headrace.fleet.backends.values import CHAT, Call, Continuation, Health, Load, Progress
+from headrace.fleet.backends.values import CHAT, Continuation, Health, Incoming, Load, ResumePoint
 
 
 class LlamaCppBackend(OpenAIBackend):
@@ -38,7 +38,7 @@ class LlamaCppBackend(OpenAIBackend):
             missing=() if len(known) == len(slots) else ("num_running",),
         )
 
-    def resume(self, call: Call, progress: Progress) -> Call | None:
+    def resume(self, call: Incoming, progress: ResumePoint) -> Incoming | None:
         """Its chat needs no fields for it, and refuses those that it does not know in some versions."""
         going_on = super().resume(call, progress)
         if going_on is None or going_on is call or call.path != CHAT:

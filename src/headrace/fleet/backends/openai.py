@@ -12,14 +12,14 @@ from headrace.fleet.backends import reading, resuming
 from headrace.fleet.backends.refusals import passed_on
 from headrace.fleet.backends.values import (
     AnswerReader,
-    Call,
     Continuation,
     Health,
+    Incoming,
     Load,
     ModelCard,
     Outgoing,
-    Progress,
     Refusal,
+    ResumePoint,
 )
 
 
@@ -88,7 +88,7 @@ class OpenAIBackend:
             if reading.text(card.get("id"))
         )
 
-    def outgoing(self, call: Call) -> Outgoing:
+    def outgoing(self, call: Incoming) -> Outgoing:
         """The same bytes, to the same path."""
         return Outgoing(path=self._base + call.path, body=call.body, headers=self._headers)
 
@@ -98,7 +98,7 @@ class OpenAIBackend:
             return None
         return Outgoing(method=method, path=self._base + path, headers=self._headers)
 
-    def reader(self, call: Call, headers: Mapping[str, str]) -> AnswerReader | None:
+    def reader(self, call: Incoming, headers: Mapping[str, str]) -> AnswerReader | None:
         """None: it is OpenAI-shaped already."""
         return None
 
@@ -106,7 +106,7 @@ class OpenAIBackend:
         """Its own error object, if it has one."""
         return passed_on(status, headers, body)
 
-    def resume(self, call: Call, progress: Progress) -> Call | None:
+    def resume(self, call: Incoming, progress: ResumePoint) -> Incoming | None:
         """As the dialect's `chat` and `completions` say."""
         return resuming.resumed(call, progress, chat=self.chat, completions=self.completions)
 

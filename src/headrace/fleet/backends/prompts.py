@@ -8,7 +8,7 @@ from msgspec import Struct
 from headrace.core.errors import BadRequestError
 from headrace.fleet.backends import reading
 from headrace.fleet.backends.chats import read_body, read_stop, refuse_others, wants_usage
-from headrace.fleet.backends.values import COMPLETIONS, Call
+from headrace.fleet.backends.values import COMPLETIONS, Incoming
 
 
 class PromptRequest(Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class PromptRequest(Struct, frozen=True, kw_only=True):
         return value
 
 
-def read_prompt(call: Call, who: str, takes: Iterable[str]) -> PromptRequest:
+def read_prompt(call: Incoming, who: str, takes: Iterable[str]) -> PromptRequest:
     """Read a completion. Raises BadRequestError, also for chats: these servers have no chat template."""
     if call.path != COMPLETIONS:
         raise BadRequestError(

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.fleet.backends import reading
-from headrace.fleet.backends.values import CHAT, COMPLETIONS, Call, Continuation, Progress
+from headrace.fleet.backends.values import CHAT, COMPLETIONS, Continuation, Incoming, ResumePoint
 
 #: With one of these an answer is more than its text, or its text is held to a form from its beginning: by text it
 #: cannot be gone on with.
@@ -25,8 +25,8 @@ _BOUNDS: Final = ("max_tokens", "max_completion_tokens", "min_tokens")
 
 
 def resumed(
-    call: Call, progress: Progress, *, chat: Continuation, completions: Continuation
-) -> Call | None:
+    call: Incoming, progress: ResumePoint, *, chat: Continuation, completions: Continuation
+) -> Incoming | None:
     """The call that goes on; None where that cannot be done, or nothing is left to be made."""
     way = {CHAT: chat, COMPLETIONS: completions}.get(call.path, Continuation.NONE)
     body = reading.decode(call.body)
@@ -54,7 +54,7 @@ def _has_one_choice(body: dict[str, Any]) -> bool:
     return (body.get("n") or 1) == 1
 
 
-def _by_tokens(body: dict[str, Any], progress: Progress) -> dict[str, Any]:
+def _by_tokens(body: dict[str, Any], progress: ResumePoint) -> dict[str, Any]:
     # Bounds stay: ids of before count as output there.
     prior = [*reading.items(body.get("prior_output_ids")), *(progress.token_ids or ())]
     resolved = {} if progress.seed is None else {"seed": progress.seed}
@@ -72,7 +72,7 @@ def _lower_bounds(body: dict[str, Any], made: int) -> bool:
     return True
 
 
-def _chat_by_text(body: dict[str, Any], progress: Progress) -> dict[str, Any] | None:
+def _chat_by_text(body: dict[str, Any], progress: ResumePoint) -> dict[str, Any] | None:
     messages = reading.items(body.get("messages"))
     choice = body.get("tool_choice")
     if choice == "required" or isinstance(choice, dict):
@@ -92,7 +92,7 @@ def _chat_by_text(body: dict[str, Any], progress: Progress) -> dict[str, Any] | 
     }
 
 
-def _prompt(body: dict[str, Any], progress: Progress) -> dict[str, Any] | None:
+def _prompt(body: dict[str, Any], progress: ResumePoint) -> dict[str, Any] | None:
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
         prompt = prompt[0]
@@ -101,5 +101,5 @@ def _prompt(body: dict[str, Any], progress: Progress) -> dict[str, Any] | None:
     return {**body, "prompt": prompt + progress.text}
 
 
-def _with_body(call: Call, body: dict[str, Any]) -> Call:
+def _with_body(call: Incoming, body: dict[str, Any]) -> Incoming:
     return msgspec.structs.replace(call, body=msgspec.json.encode(body))

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from headrace.api.usage import PromptTokensDetails, Usage
-from headrace.fleet.backends.values import CHAT, Call
+from headrace.fleet.backends.values import CHAT, Incoming
 from headrace.web.streaming import DONE, event
 
 JSON: Final = "application/json"
@@ -23,7 +23,7 @@ class Head(Struct, frozen=True):
     with_usage: bool
 
 
-def head_of(call: Call, model: str, *, with_usage: bool) -> Head:
+def head_of(call: Incoming, model: str, *, with_usage: bool) -> Head:
     """For the answer to this call."""
     is_chat = call.path == CHAT
     prefix = "chatcmpl" if is_chat else "cmpl"
@@ -218,6 +218,6 @@ class WholeTeller:
         return {"index": index, "message": message, **end}
 
 
-def teller_for(call: Call, head: Head) -> Teller:
+def teller_for(call: Incoming, head: Head) -> Teller:
     """As the client asked for it."""
     return StreamTeller(head) if call.is_stream else WholeTeller(head)

@@ -16,7 +16,7 @@ from headrace.fleet.backends.prompts import PromptRequest, StopFinder, read_prom
 from headrace.fleet.backends.refusals import message_of, refusal, retry_after_of
 from headrace.fleet.backends.telling import Teller, head_of, teller_for, usage_of
 from headrace.fleet.backends.translating import SseReader
-from headrace.fleet.backends.values import COMPLETIONS, AnswerReader, Call, Outgoing, Refusal
+from headrace.fleet.backends.values import COMPLETIONS, AnswerReader, Incoming, Outgoing, Refusal
 
 _TAKES: Final = ("seed", "top_k", "typical_p", "repetition_penalty", "frequency_penalty")
 _ENDS: Final[Mapping[str, str]] = {
@@ -43,14 +43,14 @@ class TgiBackend(GaugedBackend):
         super().__init__(spec)
         self._is_native = spec.api is ReplicaApi.NATIVE
 
-    def outgoing(self, call: Call) -> Outgoing:
+    def outgoing(self, call: Incoming) -> Outgoing:
         """A native completion is always read as a stream: only that tells how long the prompt was."""
         if not self._translates(call):
             return super().outgoing(call)
         body = msgspec.json.encode(_request(read_prompt(call, "tgi", _TAKES)))
         return Outgoing(path=self._base + "/generate_stream", body=body, headers=self._headers)
 
-    def reader(self, call: Call, headers: Mapping[str, str]) -> AnswerReader | None:
+    def reader(self, call: Incoming, headers: Mapping[str, str]) -> AnswerReader | None:
         """For native completions."""
         if not self._translates(call):
             return None
@@ -63,7 +63,7 @@ class TgiBackend(GaugedBackend):
         value = reading.table(reading.decode(body))
         return refusal(status, message_of(value, body), retry_after=retry_after_of(headers))
 
-    def _translates(self, call: Call) -> bool:
+    def _translates(self, call: Incoming) -> bool:
         return self._is_native and call.path == COMPLETIONS
 
 

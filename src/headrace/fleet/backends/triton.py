@@ -23,7 +23,7 @@ from headrace.fleet.backends.translating import SseReader
 from headrace.fleet.backends.values import (
     COMPLETIONS,
     AnswerReader,
-    Call,
+    Incoming,
     ModelCard,
     Outgoing,
     Refusal,
@@ -59,7 +59,7 @@ class TritonBackend(OpenAIBackend):
         )
         return tuple(ModelCard(id=name) for name in dict.fromkeys(names) if name)
 
-    def outgoing(self, call: Call) -> Outgoing:
+    def outgoing(self, call: Incoming) -> Outgoing:
         """A completion as `generate` or `generate_stream`. Raises BadRequestError."""
         request = read_prompt(call, "triton", _TAKES)
         if not request.model:
@@ -71,7 +71,7 @@ class TritonBackend(OpenAIBackend):
             headers=self._headers,
         )
 
-    def reader(self, call: Call, headers: Mapping[str, str]) -> AnswerReader | None:
+    def reader(self, call: Incoming, headers: Mapping[str, str]) -> AnswerReader | None:
         """Objects with `text_output`."""
         if call.path != COMPLETIONS:
             return None

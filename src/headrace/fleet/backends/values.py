@@ -23,7 +23,7 @@ class Continuation(StrEnum):
     NONE = "none"
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class Incoming(Struct, frozen=True, kw_only=True):
     """A request as its client sent it, in OpenAI's shape, with the model that was resolved in its body."""
 
     path: str
@@ -84,7 +84,7 @@ class ModelCard(Struct, frozen=True, kw_only=True):
     """The model that this adapter belongs to."""
 
 
-class Progress(Struct, frozen=True, kw_only=True):
+class ResumePoint(Struct, frozen=True, kw_only=True):
     """How far an answer had come when it broke off. It has one choice."""
 
     text: str = ""
@@ -168,7 +168,7 @@ class Backend(Protocol):
         """Never raises: none when it cannot be read."""
         ...
 
-    def outgoing(self, call: Call) -> Outgoing:
+    def outgoing(self, call: Incoming) -> Outgoing:
         """The request in its words. Raises BadRequestError naming a field that it has no words for."""
         ...
 
@@ -176,7 +176,7 @@ class Backend(Protocol):
         """What asks for a response that it keeps for this owner, or does something with it; None: it keeps none."""
         ...
 
-    def reader(self, call: Call, headers: Mapping[str, str]) -> AnswerReader | None:
+    def reader(self, call: Incoming, headers: Mapping[str, str]) -> AnswerReader | None:
         """For an answer with status 200 and these headers; None: it is OpenAI-shaped, pass its bytes on."""
         ...
 
@@ -184,7 +184,7 @@ class Backend(Protocol):
         """For an answer with a status of 400 or more."""
         ...
 
-    def resume(self, call: Call, progress: Progress) -> Call | None:
+    def resume(self, call: Incoming, progress: ResumePoint) -> Incoming | None:
         """The request that goes on with an answer; None: it cannot be gone on with here."""
         ...
 

@@ -22,8 +22,8 @@ from headrace.fleet.backends.telling import head_of, teller_for
 from headrace.fleet.backends.values import (
     CHAT,
     AnswerReader,
-    Call,
     Continuation,
+    Incoming,
     ModelCard,
     Outgoing,
     Refusal,
@@ -72,7 +72,7 @@ class VertexBackend(OpenAIBackend):
             if reading.text(card.get("name"))
         )
 
-    def outgoing(self, call: Call) -> Outgoing:
+    def outgoing(self, call: Incoming) -> Outgoing:
         """The chat as contents, or as it is to the route that understands it. Raises BadRequestError."""
         if call.path != CHAT:
             raise BadRequestError(f"A server of the dialect vertex has no {call.path}.")
@@ -89,7 +89,7 @@ class VertexBackend(OpenAIBackend):
             headers=self._headers,
         )
 
-    def reader(self, call: Call, headers: Mapping[str, str]) -> AnswerReader | None:
+    def reader(self, call: Incoming, headers: Mapping[str, str]) -> AnswerReader | None:
         """The OpenAI-compatible route passes through."""
         if self._is_openai:
             return None

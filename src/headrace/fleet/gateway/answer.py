@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from headrace.core.clock import Clock
 from headrace.fleet.backends import values as wire
 from headrace.fleet.cache.flights import USAGE
-from headrace.fleet.gateway.progress import Usage
+from headrace.fleet.gateway.progress import AnswerUsage
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 from headrace.web.asgi import Send, start_message
 from headrace.web.error_shapes import broken_stream
@@ -54,7 +54,11 @@ class Answer:
         return self._owner is owner
 
     async def whole(
-        self, status: int, headers: Mapping[bytes, bytes], body: bytes, usage: Usage | None = None
+        self,
+        status: int,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
+        usage: AnswerUsage | None = None,
     ) -> None:
         """A replica's whole answer, passed on; what it cost goes to whoever hears it."""
         self._begin()
@@ -85,7 +89,7 @@ class Answer:
             await self._send(start_message(200, CONTENT_TYPE, _STREAM, self.headers))
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
 
-    async def end(self, usage: Usage | None = None) -> None:
+    async def end(self, usage: AnswerUsage | None = None) -> None:
         """A stream is complete. What it cost goes to whoever hears it, whether the client wanted to know or not."""
         message: dict[str, object] = {"type": "http.response.body", "body": b""}
         if usage is not None:

@@ -258,9 +258,9 @@ class Dispatch:
             )
         )
 
-    def _sent_to(self, replica: Replica) -> wire.Call | None:
+    def _sent_to(self, replica: Replica) -> wire.Incoming | None:
         """The request as this replica gets it; None if it cannot go on with what was begun elsewhere."""
-        first = wire.Call(
+        first = wire.Incoming(
             path=self._call.endpoint.path,
             body=self._body(replica),
             is_stream=self._call.is_stream,

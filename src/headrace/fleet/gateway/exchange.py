@@ -54,7 +54,7 @@ class Exchange:
 
     async def run(
         self,
-        sent: wire.Call,
+        sent: wire.Incoming,
         answer: Answer,
         progress: Progress,
         *,
@@ -112,7 +112,7 @@ class Exchange:
             finally:
                 self._replica.pool.release(response)
 
-    def _first_byte(self, sent: wire.Call) -> float:
+    def _first_byte(self, sent: wire.Incoming) -> float:
         """Seconds until something of the answer's body must have come."""
         patience = self._config.timeouts.first_token
         return patience if sent.is_stream else patience + _SLOWEST_TOKEN * self._call.output_tokens
@@ -271,7 +271,7 @@ class _Watch:
             )
 
 
-def _worded(backend: wire.Backend, sent: wire.Call) -> wire.Outgoing:
+def _worded(backend: wire.Backend, sent: wire.Incoming) -> wire.Outgoing:
     """Raises UnfitError."""
     try:
         return backend.outgoing(sent)

@@ -36,7 +36,7 @@ from headrace.fleet.gateway.flow.slot import Slot
 from headrace.fleet.gateway.flow.values import Ticket
 from headrace.fleet.gateway.models.canary import Canaries, Outcome
 from headrace.fleet.gateway.models.values import Route, Target
-from headrace.fleet.gateway.progress import Usage, usage_of
+from headrace.fleet.gateway.progress import AnswerUsage, usage_of
 from headrace.fleet.gateway.request_meter import Finished, RequestMeter, Result
 from headrace.fleet.gateway.responses.homes import Homes
 from headrace.fleet.gateway.router import Wanted
@@ -161,7 +161,7 @@ class Order:
 
     def record_told(self, usage: Mapping[str, Any] | None) -> None:
         """Its answer was told without being made; `usage` is what it cost the first time."""
-        found = usage_of(dict(usage)) if usage is not None else Usage()
+        found = usage_of(dict(usage)) if usage is not None else AnswerUsage()
         bill = Bill(prompt_tokens=found.prompt_tokens, output_tokens=found.output_tokens)
         row = self._row(bill, status=200, ttft=None)
         self._trade.ledger.record(row)

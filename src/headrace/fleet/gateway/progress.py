@@ -13,7 +13,7 @@ from headrace.web.streaming import DONE, event
 _MAX_TOKENS: Final = 1 << 31
 
 
-class Usage(Struct, frozen=True):
+class AnswerUsage(Struct, frozen=True):
     """What an answer cost, as its replica says."""
 
     prompt_tokens: int = 0
@@ -41,6 +41,8 @@ class _Named(_Whole):
     response: _Whole | None = None
 
 
+#: Fields of a piece that a text cannot be gone on with.
+_NO_TEXT = frozenset({"tool_calls", "reasoning_content", "reasoning"})
 _WHOLE = msgspec.json.Decoder(_Whole)
 _NAMED = msgspec.json.Decoder(_Named)
 
@@ -72,7 +74,7 @@ class Progress:
         """The finish reason was passed on."""
         self.is_done = False
         """The end marker was passed on."""
-        self.usage: Usage | None = None
+        self.usage: AnswerUsage | None = None
 
     def note_whole(self, body: bytes) -> bool:
         """An answer in one piece; one that tells no usage has none. False for what is no JSON."""
@@ -97,8 +99,8 @@ class Progress:
             return ""
         for holder in (told, told.message, told.response):
             if holder is not None and holder.usage is not None:
-                old, new = self.usage or Usage(), usage_of(holder.usage)
-                self.usage = Usage(
+                old, new = self.usage or AnswerUsage(), usage_of(holder.usage)
+                self.usage = AnswerUsage(
                     max(old.prompt_tokens, new.prompt_tokens),
                     max(old.cached_tokens, new.cached_tokens),
                     max(old.output_tokens, new.output_tokens),
@@ -122,7 +124,7 @@ class Progress:
             if isinstance(text, str) and text:
                 self.text.append(text)
                 self.num_tokens += 1
-            if any(delta.get(name) for name in ("tool_calls", "reasoning_content", "reasoning")):
+            if not _NO_TEXT.isdisjoint(delta) and any(delta.get(name) for name in _NO_TEXT):
                 self.is_plain = False
 
     def ending(self, model: str, is_chat: bool) -> bytes:
@@ -136,9 +138,9 @@ class Progress:
             events = event(msgspec.json.encode(chunk))
         return events if self.is_done else events + DONE
 
-    def as_wire(self) -> wire.Progress:
+    def as_wire(self) -> wire.ResumePoint:
         """For the next replica."""
-        return wire.Progress(
+        return wire.ResumePoint(
             text="".join(self.text),
             token_ids=None if self.keeps_text else tuple(self.token_ids),
             num_tokens=self.num_tokens,
@@ -147,7 +149,7 @@ class Progress:
         )
 
 
-def usage_of(usage: dict[str, Any]) -> Usage:
+def usage_of(usage: dict[str, Any]) -> AnswerUsage:
     """OpenAI's usage object, of any of its APIs, or Anthropic's; what is not told is 0."""
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
@@ -155,7 +157,7 @@ def usage_of(usage: dict[str, Any]) -> Usage:
     read = _count(usage.get("cache_read_input_tokens"))
     written = _count(usage.get("cache_creation_input_tokens"))
     given = _count(usage.get("prompt_tokens", usage.get("input_tokens")))
-    return Usage(
+    return AnswerUsage(
         prompt_tokens=given + read + written,
         cached_tokens=_count(cached) or read,
         output_tokens=_count(usage.get("completion_tokens", usage.get("output_tokens"))),

@@ -47,6 +47,7 @@ class _Tokens(Struct):
 #: The line of JSON in an event; the space is optional.
 _DATA: Final = re.compile(rb"^data: ?(.*)$", re.MULTILINE)
 _TOKENS: Final = msgspec.json.Decoder(_Tokens)
+_CHUNK: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class EventCutter:
@@ -235,12 +236,16 @@ def _token_ids(events: bytes) -> list[int]:
 def _read(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A chunk and its choices. Raises UpstreamError for what cannot be read, and for one that tells of a failure."""
     try:
-        chunk: dict[str, Any] = msgspec.json.decode(data, type=dict)
-        choices = msgspec.convert(chunk.get("choices") or [], list[dict[str, Any]])
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        chunk = _CHUNK.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UpstreamError(FailureKind.GARBAGE, f"an event cannot be read: {error}") from None
-    has_failed = chunk.get("error") or chunk.get("object") == "error"
-    if has_failed or any(choice.get("finish_reason") == "error" for choice in choices):
+    choices = chunk.get("choices") or []
+    has_failed = bool(chunk.get("error")) or chunk.get("object") == "error"
+    for choice in choices if isinstance(choices, list) else (None,):
+        if not isinstance(choice, dict):
+            raise UpstreamError(FailureKind.GARBAGE, "an event cannot be read: its choices")
+        has_failed = has_failed or choice.get("finish_reason") == "error"
+    if has_failed:
         raise UpstreamError(FailureKind.STATUS, str(chunk.get("error") or chunk)[:200])
     return chunk, choices
 

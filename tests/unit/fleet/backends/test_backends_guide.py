@@ -9,7 +9,7 @@ from headrace.config.fleet.replicas import Dialect, ReplicaApi
 from headrace.config.secret import Secret
 from headrace.core.errors import BadRequestError
 from headrace.fleet.backends.registry import BACKENDS
-from headrace.fleet.backends.values import CHAT, COMPLETIONS, Backend, Outgoing, Progress
+from headrace.fleet.backends.values import CHAT, COMPLETIONS, Backend, Outgoing, ResumePoint
 
 GUIDE = Path(__file__).parents[4] / "docs/guides/backends.md"
 BODIES = {
@@ -58,7 +58,7 @@ def spoken(dialect: Dialect, route: str) -> str:
 
 def resumed(dialect: Dialect) -> str:
     def ways(found: Backend) -> str:
-        progress = Progress(text="x", token_ids=(1,), num_tokens=1)
+        progress = ResumePoint(text="x", token_ids=(1,), num_tokens=1)
         said = []
         for name, route in (("chat", CHAT), ("completion", COMPLETIONS)):
             going_on = found.resume(call(BODIES[route], route), progress)

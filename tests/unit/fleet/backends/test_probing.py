@@ -6,7 +6,7 @@ import pytest
 from headrace.config.fleet.replicas import Dialect, ReplicaSpec
 from headrace.config.secret import Secret
 from headrace.fleet.backends.registry import backend_for
-from headrace.fleet.backends.values import CHAT, Call, Load, ModelCard
+from headrace.fleet.backends.values import CHAT, Incoming, Load, ModelCard
 
 
 def backend(dialect: str, url: str = "http://r:1/", **fields: Any) -> Any:
@@ -152,7 +152,7 @@ def test_models_with_their_context() -> None:
 )
 def test_the_address_may_hold_a_path(url: str, path: str) -> None:
     found = backend("openai", url, api_key=Secret("k"))
-    sent = found.outgoing(Call(path=CHAT, body=b"{}"))
+    sent = found.outgoing(Incoming(path=CHAT, body=b"{}"))
     assert (sent.path, sent.body, sent.method) == (path, b"{}", "POST")
     assert sent.headers == {"content-type": "application/json", "authorization": "Bearer k"}
     assert found.models_probe().path == path.replace("chat/completions", "models")
@@ -161,9 +161,9 @@ def test_the_address_may_hold_a_path(url: str, path: str) -> None:
 
 
 def test_a_peer_token_is_sent_to_headrace_alone() -> None:
-    sent = backend("headrace", peer_token=Secret("p")).outgoing(Call(path=CHAT, body=b"{}"))
+    sent = backend("headrace", peer_token=Secret("p")).outgoing(Incoming(path=CHAT, body=b"{}"))
     assert sent.headers["x-headrace-peer"] == "p"
-    other = backend("vllm", peer_token=Secret("p")).outgoing(Call(path=CHAT, body=b"{}"))
+    other = backend("vllm", peer_token=Secret("p")).outgoing(Incoming(path=CHAT, body=b"{}"))
     assert "x-headrace-peer" not in other.headers
 
 

@@ -82,7 +82,7 @@ def test_no_gauge_fails_its_reader(dialect, value):
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_text_of_triton_that_is_none_is_garbage(output, is_stream):
     backend = backend_for(ReplicaSpec(url="http://localhost:1", dialect=Dialect.TRITON))
-    call = wire.Call(
+    call = wire.Incoming(
         path="/v1/completions",
         body=b'{"model":"m","prompt":"p"}',
         is_stream=is_stream,
@@ -107,7 +107,7 @@ def test_a_text_of_triton_that_is_none_is_garbage(output, is_stream):
 def test_a_candidate_that_was_cut_behind_a_call_did_not_end_with_it(told, wanted):
     backend = backend_for(ReplicaSpec(url="https://x/v1beta", dialect=Dialect.VERTEX))
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-    call = wire.Call(
+    call = wire.Incoming(
         path=wire.CHAT,
         body=msgspec.json.encode(body),
         is_stream=False,

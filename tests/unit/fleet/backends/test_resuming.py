@@ -6,23 +6,23 @@ import pytest
 from headrace.config.fleet.replicas import Dialect, ReplicaSpec
 from headrace.config.secret import Secret
 from headrace.fleet.backends.registry import backend_for
-from headrace.fleet.backends.values import CHAT, COMPLETIONS, Call, Progress
+from headrace.fleet.backends.values import CHAT, COMPLETIONS, Incoming, ResumePoint
 
 HELLO = [{"role": "user", "content": "Hello"}]
-MADE = Progress(text="Hi the", num_tokens=2)
+MADE = ResumePoint(text="Hi the", num_tokens=2)
 
 
 def resumed(
-    dialect: str, path: str, body: dict[str, Any], progress: Progress, **fields: Any
+    dialect: str, path: str, body: dict[str, Any], progress: ResumePoint, **fields: Any
 ) -> Any:
     spec = ReplicaSpec(url="http://r:1", dialect=Dialect(dialect), **fields)
-    call = backend_for(spec).resume(Call(path=path, body=json.dumps(body).encode()), progress)
+    call = backend_for(spec).resume(Incoming(path=path, body=json.dumps(body).encode()), progress)
     return None if call is None else json.loads(call.body)
 
 
 def test_headrace_goes_on_from_token_ids() -> None:
     body = {"model": "m", "messages": HELLO, "max_tokens": 9, "logprobs": True}
-    progress = Progress(text="Hi", token_ids=(5, 6), num_tokens=2, seed=77, is_plain=False)
+    progress = ResumePoint(text="Hi", token_ids=(5, 6), num_tokens=2, seed=77, is_plain=False)
     assert resumed("headrace", CHAT, body, progress, peer_token=Secret("p")) == {
         **body, "seed": 77, "prior_output_ids": [5, 6],
     }  # fmt: skip
@@ -30,7 +30,7 @@ def test_headrace_goes_on_from_token_ids() -> None:
 
 def test_ids_of_two_failures_add_up() -> None:
     body = {"messages": HELLO, "prior_output_ids": [1, 2], "seed": 3}
-    progress = Progress(token_ids=(3,), num_tokens=1, seed=3)
+    progress = ResumePoint(token_ids=(3,), num_tokens=1, seed=3)
     going_on = resumed("headrace", CHAT, body, progress, peer_token=Secret("p"))
     assert going_on["prior_output_ids"] == [1, 2, 3]
 
@@ -90,7 +90,7 @@ def test_completions_that_text_cannot_go_on_with(prompt: Any) -> None:
 
 
 def test_one_prompt_of_ids_goes_on_from_ids() -> None:
-    progress = Progress(token_ids=(9,), num_tokens=1)
+    progress = ResumePoint(token_ids=(9,), num_tokens=1)
     token = Secret("p")
     assert resumed("headrace", COMPLETIONS, {"prompt": [1, 2]}, progress, peer_token=token)
     several = {"prompt": ["a", "b"]}
@@ -98,7 +98,7 @@ def test_one_prompt_of_ids_goes_on_from_ids() -> None:
 
 
 def test_calls_and_reasoning_are_not_gone_on_with_by_text() -> None:
-    progress = Progress(text="Hi", num_tokens=1, is_plain=False)
+    progress = ResumePoint(text="Hi", num_tokens=1, is_plain=False)
     assert resumed("vllm", CHAT, {"messages": HELLO}, progress) is None
 
 
@@ -108,4 +108,4 @@ def test_hosted_chats_and_other_routes_are_not_gone_on_with() -> None:
 
 
 def test_an_answer_that_had_not_begun_is_asked_for_again() -> None:
-    assert resumed("vllm", CHAT, {"messages": HELLO, "logprobs": True}, Progress()) is not None
+    assert resumed("vllm", CHAT, {"messages": HELLO, "logprobs": True}, ResumePoint()) is not None

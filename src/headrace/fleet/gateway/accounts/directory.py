@@ -66,6 +66,12 @@ class Directory:
         self._config, self._flow, self._classes = accounts, flow, classes
         self._tenants, self._configured = tenants, configured
         self._names = {key.name for key in accounts.keys}
+        self._anonymous = Account(
+            key=ANONYMOUS,
+            tenant=ANONYMOUS,
+            priority=flow.usual_class,
+            key_limits=accounts.anonymous,
+        )
 
     def load(self, keys: Iterable[StoredKey]) -> None:
         """All keys that were created; replaces those that were known. What was revoked here stays so, though the store may
@@ -107,12 +113,7 @@ class Directory:
 
     def anonymous(self) -> Account:
         """Everybody, where nobody needs a key."""
-        return Account(
-            key=ANONYMOUS,
-            tenant=ANONYMOUS,
-            priority=self._flow.usual_class,
-            key_limits=self._config.anonymous,
-        )
+        return self._anonymous
 
     def list(self) -> tuple[KeyInfo, ...]:
         """All keys by name, revoked and expired ones too."""

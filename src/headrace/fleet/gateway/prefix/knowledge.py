@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from headrace.config.fleet.routing import RoutingConfig, RoutingPolicy
 from headrace.core.clock import Clock
-from headrace.fleet.backends.values import Call
+from headrace.fleet.backends.values import Incoming
 from headrace.fleet.gateway.prefix.blocks import Prompt
 from headrace.fleet.gateway.prefix.events import EventReaders
 from headrace.fleet.gateway.prefix.index import PrefixIndex
@@ -82,7 +82,7 @@ class Knowledge:
         replica = self._registry.get(replica_id)
         if replica is None:
             return None
-        outgoing = replica.backend.outgoing(Call(path="/tokenize", body=body))
+        outgoing = replica.backend.outgoing(Incoming(path="/tokenize", body=body))
         try:
             response = await replica.pool.request(
                 outgoing.method, outgoing.path, outgoing.headers, outgoing.body

@@ -24,7 +24,7 @@ from headrace.fleet.gateway.tools.rounds import (
 from headrace.fleet.gateway.tools.told import ToldStream
 from headrace.fleet.gateway.tools.toolbox import Toolbox
 from headrace.fleet.gateway.tools.turn import Turn, in_time
-from headrace.fleet.gateway.tools.usage import Usage
+from headrace.fleet.gateway.tools.usage import RoundsUsage
 from headrace.web.asgi import Send, send_body
 from headrace.web.streaming import DONE
 
@@ -51,7 +51,7 @@ class ChatLoop:
             del self._body["tools"]
             self._body.pop("tool_choice", None)
         self._turn = Turn(toolbox, plan, request_id)
-        self._usage = Usage()
+        self._usage = RoundsUsage()
 
     async def run(self, send: Send) -> None:
         """Answer the client. Raises HeadraceError before the first byte."""

@@ -16,7 +16,7 @@ from headrace.fleet.gateway.tools.rounds import UNREADABLE, with_choice
 from headrace.fleet.gateway.tools.told import ToldStream
 from headrace.fleet.gateway.tools.toolbox import Toolbox
 from headrace.fleet.gateway.tools.turn import Turn, in_time
-from headrace.fleet.gateway.tools.usage import Usage
+from headrace.fleet.gateway.tools.usage import RoundsUsage
 from headrace.web.asgi import Send, send_body
 from headrace.web.streaming import named_event
 
@@ -43,7 +43,7 @@ class ResponsesLoop:
         self._is_stream = body.get("stream") is True
         self._turn = Turn(toolbox, plan, request_id)
         self._shown: list[dict[str, Any]] = []
-        self._usage = Usage()
+        self._usage = RoundsUsage()
 
     async def run(self, send: Send) -> None:
         """Answer the client. Raises HeadraceError before the first byte."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 
-class Usage:
+class RoundsUsage:
     """The sum of what each round told: every number, also those of the tables inside (cached tokens, reasoning)."""
 
     def __init__(self) -> None:
