@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace.cli.doubts import tell_doubts
 from headrace.cli.flags import Parser
 from headrace.config.fleet.read import read_fleet
 from headrace.config.fleet.root import FleetConfig
@@ -32,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.get("check"):
         from headrace.fleet.gateway.check import check_all
 
-        check_all(config)
+        tell_doubts(check_all(config))
         print(f"{file} is good: {_counted(config)}.")
         return 0
     return run_gateway(file, config, companion=companion)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace.cli.doubts import tell_doubts
 from headrace.cli.flags import Parser
 from headrace.config.fleet.read import read_fleet
 from headrace.config.units import parse_duration
@@ -27,7 +28,10 @@ def main(argv: Sequence[str]) -> int:
     from headrace.fleet.up.run import check_fleet, run_up
 
     if arguments.get("check"):
+        from headrace.fleet.gateway.check import check_replicas
+
         check_fleet(config)
+        tell_doubts(check_replicas(config))
         print(f"{file} is good: {len(config.pools)} pool{'' if len(config.pools) == 1 else 's'}.")
         return 0
     return run_up(

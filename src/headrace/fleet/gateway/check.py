@@ -7,14 +7,15 @@ from headrace.config.fleet.read import read_replicas
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import SystemClock
 from headrace.core.errors import ConfigError
+from headrace.fleet.gateway.doubts import doubts
 from headrace.fleet.gateway.pipelines.runner import Pipelines
 from headrace.fleet.gateway.run import check_parts
 from headrace.fleet.gateway.tools.toolbox import Toolbox
 from headrace.observe.metrics import Metrics
 
 
-def check_all(config: FleetConfig) -> None:
-    """Raises ConfigError for the first thing that cannot be used: keys, tools, templates, files, directories."""
+def check_all(config: FleetConfig) -> list[str]:
+    """Doubts. Raises ConfigError for the first thing that cannot be used: keys, tools, templates, files, directories."""
     check_parts(config)
     Toolbox.check(config.tools)
     Pipelines(config.pipelines, Metrics(), SystemClock()).close()
@@ -22,9 +23,17 @@ def check_all(config: FleetConfig) -> None:
         _check_directory("accounts.directory", Path(config.accounts.directory).expanduser())
     if config.cache.enabled and config.cache.path is not None and not config.cache.redis:
         _check_file("cache.path", Path(config.cache.path).expanduser())
+    return check_replicas(config)
+
+
+def check_replicas(config: FleetConfig) -> list[str]:
+    """Doubts about the fleet with all replicas that are known. Raises ConfigError for those of `discovery.file`."""
+    found = list(config.replicas)
     if config.discovery.file is not None:
         for spec in read_replicas(Path(config.discovery.file).expanduser()):
             check_parts(FleetConfig(replicas=(spec,)))
+            found.append(spec)
+    return doubts(config, found)
 
 
 def _check_directory(setting: str, path: Path) -> None:

@@ -31,6 +31,7 @@ from headrace.fleet.gateway.admin.routes import Admin
 from headrace.fleet.gateway.app import build_app
 from headrace.fleet.gateway.build import build
 from headrace.fleet.gateway.companion import MakeCompanion
+from headrace.fleet.gateway.doubts import doubts
 from headrace.observe.logs import set_up_logging
 from headrace.web.http_server import HttpServer, allow_open_files, http_config
 from headrace.web.keys import KeyRing
@@ -149,6 +150,8 @@ class Gateway:
             await self._companion.start()
         self.parts.slos.start()
         await self._discover()
+        for doubt in doubts(self._config, [replica.spec for replica in self.parts.registry]):
+            log.warning("%s", doubt)
         self._watching = asyncio.create_task(self._watch(), name="discovery")
         if self._config.gateway.admin_keys is not None:
             self.dashboard.start()

@@ -1,0 +1,74 @@
+"""What a check and a start warn of: budgets that no request is counted against."""
+
+import logging
+
+import pytest
+from tests.support.fake_replica import replicas
+from tests.support.in_process_gateway import gateway_over, quick, spec_of
+
+from headrace.cli.main import main
+from headrace.config.fleet.accounts import (
+    AccountsConfig,
+    Budget,
+    KeyConfig,
+    Limits,
+    TenantConfig,
+)
+from headrace.config.fleet.pools import PoolConfig
+from headrace.config.fleet.replicas import Price, ReplicaSpec
+from headrace.config.fleet.root import FleetConfig
+from headrace.config.secret import Secret
+from headrace.fleet.gateway.doubts import doubts
+
+SPENDS = Limits(budgets=(Budget(amount=5.0),))
+OWNERS = {
+    "keys": (KeyConfig(name="a", key=Secret("k"), limits=SPENDS),),
+    "tenants": (TenantConfig(name="t", limits=SPENDS),),
+    "anonymous": SPENDS,
+}
+FREE = ReplicaSpec(url="http://a")
+DEAR = ReplicaSpec(url="http://b", price=Price(output=1.0))
+WORDS = "no replica or pool has a price"
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_budgets_need_a_price_somewhere(owner: str) -> None:
+    accounts = AccountsConfig(directory="/nowhere", **{owner: OWNERS[owner]})
+    config = FleetConfig(accounts=accounts)
+    for specs in ([], [FREE]):
+        (doubt,) = doubts(config, specs)
+        assert WORDS in doubt
+    assert doubts(config, [FREE, DEAR]) == []
+    pool = PoolConfig(name="p", model="m", price=Price(input=1.0))
+    assert doubts(FleetConfig(accounts=accounts, pools=(pool,)), [FREE]) == []
+
+
+def test_without_budgets_nobody_needs_prices() -> None:
+    assert doubts(FleetConfig(), [FREE]) == []
+
+
+@pytest.mark.parametrize("command", ["gateway", "up"])
+def test_a_check_warns_and_is_good(tmp_path, capsys, command: str) -> None:
+    budgets = f"accounts: {{directory: '{tmp_path}', anonymous: {{budgets: [{{amount: 5}}]}}}}\n"
+    file, others = tmp_path / "fleet.yaml", tmp_path / "others.yaml"
+    others.write_text("[{url: 'http://a'}]")
+    text = f"{budgets}pools: [{{name: chat, model: m}}]\ndiscovery: {{file: '{others}'}}\n"
+    file.write_text(text)
+    assert main([command, str(file), "--check"]) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith("headrace: warning: Budgets are set and no replica")
+    assert said.out.startswith(f"{file} is good: ")
+    others.write_text("[{url: 'http://a', price: {input: 1}}]")
+    assert main([command, str(file), "--check"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("price", "count"), [(Price(), 1), (Price(input=1.0), 0)])
+async def test_a_start_warns(tmp_path, caplog, price: Price, count: int) -> None:
+    accounts = AccountsConfig(directory=str(tmp_path), anonymous=SPENDS)
+    async with replicas(1) as fakes:
+        config = quick([spec_of(fake, price=price) for fake in fakes], accounts=accounts)
+        with caplog.at_level(logging.WARNING, logger="headrace.fleet"):
+            async with gateway_over(fakes, config):
+                pass
+    assert [WORDS in record.getMessage() for record in caplog.records].count(True) == count
