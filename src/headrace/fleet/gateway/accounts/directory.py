@@ -188,6 +188,7 @@ class Directory:
                 )
         if wanted.name in self._names or wanted.name in self._stored or wanted.name == ANONYMOUS:
             raise BadRequestError(f"There is a key '{wanted.name}' already.", param="name")
+        self._check_tenant(wanted)
         if wanted.priority and wanted.priority not in self._classes:
             known = ", ".join(sorted(self._classes))
             raise BadRequestError(f"'priority': one of {known}.", param="priority")
@@ -195,6 +196,19 @@ class Directory:
             raise BadRequestError("'expires_in': seconds, above 0.", param="expires_in")
         if len(self._stored) >= MAX_STORED:
             raise BadRequestError(f"There are {MAX_STORED} created keys already.")
+
+    def _check_tenant(self, wanted: NewKey) -> None:
+        """One that is in use already, or the key's own name: a slip would leave its tenant's limits behind."""
+        tenant = wanted.tenant
+        if not tenant or tenant == wanted.name or tenant in self._tenants:
+            return
+        configured = (key.tenant or key.name for key in self._config.keys)
+        if tenant not in configured and all(tenant != k.tenant for k in self._stored.values()):
+            known = ", ".join(sorted(self._tenants)[:20])
+            raise BadRequestError(
+                f"'tenant': there is no '{tenant}'; {f'one of {known}' if known else 'accounts.tenants is empty'}.",
+                param="tenant",
+            )
 
     def _is_good(self, key: StoredKey) -> bool:
         is_late = key.expires is not None and self._clock.wall() >= key.expires

@@ -97,7 +97,7 @@ def test_a_key_is_good_for_its_models_only(clock) -> None:
 
 async def test_keys_are_created_kept_and_revoked(clock, tmp_path) -> None:
     store, journal = open_store(tmp_path, clock)
-    accounts = accounts_over(store, clock, flow=TWO_CLASSES)
+    accounts = accounts_over(store, clock, flow=TWO_CLASSES, tenants=[{"name": "acme"}])
     created = await accounts.create_key(
         NewKey(name="new", tenant="acme", priority="batch", models=("small",), expires_in=100.0)
     )
@@ -149,6 +149,7 @@ async def test_an_expired_key_is_good_no_more(clock, tmp_path) -> None:
         (NewKey(name="taken"), "name"),
         (NewKey(name="anonymous"), "name"),
         (NewKey(name="n", tenant="../x"), "tenant"),
+        (NewKey(name="n", tenant="nope"), "tenant"),
         (NewKey(name="n", priority="first"), "priority"),
         (NewKey(name="n", expires_in=-1.0), "expires_in"),
         (NewKey(name="n", expires_in=float("nan")), "expires_in"),
@@ -160,6 +161,20 @@ async def test_a_key_that_cannot_be_is_refused_by_field(clock, tmp_path, wanted,
     with pytest.raises(BadRequestError) as caught:
         await accounts.create_key(wanted)
     assert caught.value.param == param
+    journal.close()
+
+
+async def test_a_created_key_is_of_a_tenant_that_there_is(clock, tmp_path) -> None:
+    store, journal = open_store(tmp_path, clock)
+    accounts = accounts_over(
+        store, clock, keys=[key("a"), key("b", tenant="shop")], tenants=[{"name": "acme"}]
+    )
+    for number, tenant in enumerate(("acme", "a", "shop", "", "n4", "n3")):
+        made = await accounts.create_key(NewKey(name=f"n{number}", tenant=tenant))
+        assert made.info.tenant == (tenant or "n3")
+    with pytest.raises(BadRequestError, match="'tenant': there is no 'acm'; one of acme"):
+        await accounts.create_key(NewKey(name="n", tenant="acm"))
+    assert accounts.list_keys()[-1].name == "n5"
     journal.close()
 
 
