@@ -114,7 +114,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Part of httptools' callbacks."""
         known = self.cycle
         super().on_headers_complete()
-        if self.cycle is not known:
+        # To HEAD the head is all that is written: held back, it would be lost with a client that ends its side at once.
+        if self.cycle is not known and self.scope["method"] != "HEAD":
             self.cycle.transport = cast("Any", JoinedWrites(self.transport, self.loop))
 
     def on_message_complete(self) -> None:

@@ -82,8 +82,8 @@ class InputBuilder:
             adapters=self._adapters_of(slots, query_starts) if has_adapters else None,
             embeddings=given,
         )
-        is_decode = is_single and outputs.num_logits == len(rows)
-        if is_decode:
+        # Not where a prompt is reported on: which positions are is no part of what is filled in anew.
+        if is_single and outputs.scored is None and outputs.count == len(rows):
             self._decode = _Decode(rows, inputs, outputs, self._table.version)
         return inputs, outputs
 

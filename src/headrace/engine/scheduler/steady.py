@@ -40,10 +40,6 @@ class Steady:
         self._sequences = list(running) if is_steady else []
         self._num_changes = roster.num_changes
 
-    def forget(self) -> None:
-        """The next plan is the planner's."""
-        self._sequences = []
-
     def plan(self, step_id: int, now: float) -> tuple[StepPlan, Flight] | None:
         """The next plan, or None, and nothing is done, when the planner must look."""
         sequences, roster = self._sequences, self._roster

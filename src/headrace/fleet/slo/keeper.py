@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
@@ -41,6 +42,7 @@ class Keeper:
         self._clock = clock
         self._due = clock.monotonic() + PERIOD
         self._complaint = ""
+        self._turn = threading.Lock()
 
     def load(self) -> None:
         """Go on from the file, if there is one and it is sound."""
@@ -73,7 +75,11 @@ class Keeper:
         return msgspec.json.encode(_File(version=1, written=self._clock.wall(), book=book))
 
     def write(self, data: bytes) -> None:
-        """Put it on the disk; from any thread, one at a time."""
+        """Put it on the disk, from any thread: a gateway that ends does not wait for the write that it broke off."""
+        with self._turn:
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
         draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -151,6 +151,19 @@ def test_other_rows_are_built_anew(rows):
     assert as_lists(after) == as_lists(build(table, *rows))
 
 
+def test_a_step_that_only_reported_on_a_prompt_is_no_beginning_of_decoding():
+    table = SlotTable(1, 8, (1,))
+    table.start(start(0, [3, 4, 5]))
+    builder = InputBuilder(table, max_tokens=8)
+    scoring = PlanRow(0, 1, 1, [4], OutputKind.NONE, num_scored=1)
+    assert builder.build(StepPlan(step_id=1, rows=(scoring,)))[1].scored is not None
+    last = PlanRow(0, 2, 1, [5], OutputKind.SAMPLE)
+    after = builder.build(StepPlan(step_id=2, rows=(last,)))
+    assert after[1].count == 1
+    assert after[1].scored is None
+    assert as_lists(after) == as_lists(build(table, last))
+
+
 def test_an_adapter_that_takes_a_slot_over_is_seen():
     table = SlotTable(1, 8, (1,))
     table.start(start(0, [3]))

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import os
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from hypothesis import given
@@ -159,6 +161,31 @@ async def test_a_watch_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     second.start()
     assert [r.good for r in second.reports()] == [7]
     await second.close()
+
+
+def test_the_last_write_waits_for_one_that_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, clock, is_slow, goes_on = tmp_path / "slos.json", FakeClock(), Event(), Event()
+
+    def slow_once(_: int) -> None:
+        if not is_slow.is_set():
+            is_slow.set()
+            goes_on.wait(10.0)
+
+    monkeypatch.setattr(os, "fsync", slow_once)
+    keeper = Keeper(path, book_of(clock), clock)
+    threads = [Thread(target=keeper.write, args=(data,)) for data in (b"first", b"last")]
+    threads[0].start()
+    assert is_slow.wait(10.0)
+    threads[1].start()
+    threads[1].join(0.05)  # it waits, or it would have ended by now
+    goes_on.set()
+    for thread in threads:
+        thread.join(10.0)
+    assert path.read_bytes() == b"last"
+    assert list(tmp_path.iterdir()) == [path]
+    assert not caplog.records
 
 
 async def test_without_objectives_there_is_no_file(tmp_path: Path) -> None:

@@ -95,11 +95,10 @@ def prompt_text(body: Mapping[str, Any]) -> Iterator[str]:
         value = body.get(name)
         if isinstance(value, list) and value and isinstance(value[0], dict):
             for message in value:
+                # Nearly all are plain, and a generator for each costs more than its text.
                 if isinstance(message, dict) and message.keys() == _PLAIN_MESSAGE:
                     content = message["content"]
-                    if isinstance(
-                        content, str
-                    ):  # nearly all are, and a generator for each costs more than the text
+                    if isinstance(content, str):
                         yield f"{_RECORD}{message['role']}{_UNIT}"
                         yield content
                         continue
