@@ -101,8 +101,13 @@ class Sensors:
             is_its = member is not None and member.instance.pool in {
                 pool.name for pool in self._planner.groups.get(key, ())
             }
+            traffic = self._sums[key].traffic
             if is_its or key.role is ReplicaRole.PREFILL:
-                self._sums[key].traffic.ended(now, request)
+                traffic.ended(now, request)
+            elif (
+                member is None and replica is not None
+            ):  # of no pool: it stands in the file, or was added
+                traffic.ended_elsewhere(now, request.asked_prompt, request.asked_output)
 
     def groups_of(self, lane: str) -> tuple[GroupKey, ...]:
         """Groups that may serve a lane."""

@@ -59,6 +59,8 @@ class _Cell:
     """One second."""
 
     __slots__ = (
+        "asked_elsewhere",
+        "asked_here",
         "ended",
         "expected_tokens",
         "output_tokens",
@@ -77,6 +79,9 @@ class _Cell:
         self.output_tokens = 0.0
         self.processed = 0.0
         """Weighted."""
+        self.asked_here = 0.0
+        self.asked_elsewhere = 0.0
+        """Weighted, as it was expected: of requests that were answered by the group, and by others beside it."""
 
 
 class Traffic:
@@ -110,11 +115,19 @@ class Traffic:
         cell = self._cell(now)
         cell.ended += 1
         cell.output_tokens += request.output_tokens
+        cell.asked_here += self._asked(request.asked_prompt, request.asked_output)
         self._spread(now, request)
         if request.is_sample:
             tpot = request.tpot
             itl = tpot if request.itl is None else request.itl
             self._latencies.note(Sample(now, request.ttft, tpot, itl))
+
+    def ended_elsewhere(self, now: float, asked_prompt: int, asked_output: int) -> None:
+        """A request was answered by a replica that serves the model and is not the group's: so much comes to others.
+
+        What is answered is told at its end only, so that it is a share that is left out, and not each request.
+        """
+        self._cell(now).asked_elsewhere += self._asked(asked_prompt, asked_output)
 
     def touch(self, now: float) -> None:
         """Something waits or runs: it is not idle."""
@@ -131,13 +144,14 @@ class Traffic:
         expected = sum(cell.expected_tokens for cell in self._cells)
         processed = sum(cell.processed for cell in self._cells)
         prompt *= self._shares.of_prompt
+        here = self._share_here()
         share = self._shares.of_output if expected else 1.0
         incoming = None
         if is_known and share is not None:
-            incoming = self._work(prompt, expected * share) / span
+            incoming = here * self._work(prompt, expected * share) / span
         latencies = self._latencies
         return TrafficSummary(
-            arrivals_per_second=requests / span if is_known else None,
+            arrivals_per_second=here * requests / span if is_known else None,
             incoming_tokens_per_second=incoming,
             processed_tokens_per_second=processed / span if is_known else None,
             input_tokens=prompt / requests if requests else None,
@@ -151,6 +165,15 @@ class Traffic:
 
     def _work(self, prompt_tokens: float, output_tokens: float) -> float:
         return self._prompt_weight * prompt_tokens + self._output_weight * output_tokens
+
+    def _asked(self, prompt_tokens: int, output_tokens: int) -> float:
+        return max(1.0, self._work(prompt_tokens, output_tokens))
+
+    def _share_here(self) -> float:
+        """1 where nobody else is seen to serve."""
+        here = sum(cell.asked_here for cell in self._cells)
+        elsewhere = sum(cell.asked_elsewhere for cell in self._cells)
+        return here / (here + elsewhere) if elsewhere else 1.0
 
     def _cell(self, now: float) -> _Cell:
         second = int(now)

@@ -44,6 +44,25 @@ def test_cached_prompts_are_no_work() -> None:
     assert traffic.summary(60.0, SLO).incoming_tokens_per_second == pytest.approx(10.0)
 
 
+def test_what_others_answer_does_not_come_in() -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
+    for second in range(60):
+        for place in range(4):
+            traffic.arrived(float(second), 100, 44)
+            if place == 0:
+                traffic.ended(second + 0.9, ended(float(second)))
+            else:
+                traffic.ended_elsewhere(second + 0.9, 100, 44)
+    found = traffic.summary(60.0, SLO)
+    assert found.arrivals_per_second == pytest.approx(1.0)
+    assert found.incoming_tokens_per_second == pytest.approx(20 + 11)
+    assert (found.input_tokens, found.output_tokens) == pytest.approx((100, 11))
+    for second in range(60, 121):  # the others are gone
+        traffic.arrived(float(second), 100, 44)
+        traffic.ended(second + 0.9, ended(float(second)))
+    assert traffic.summary(121.0, SLO).arrivals_per_second == pytest.approx(1.0, rel=0.05)
+
+
 def test_bounds_say_nothing_until_a_request_has_ended() -> None:
     traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
     for second in range(60):
