@@ -359,7 +359,7 @@ class Admission:
         waited = now - waiter.arrived
         if lane.cold_since is not None:
             return NoReplicaError(
-                f"The model has had no ready replica for {waited:.0f} s.",
+                f"The model '{waiter.ticket.lane}' has had no ready replica for {waited:.0f} s.",
                 retry_after=lane.cold_seconds or COLD_RETRY_AFTER,
             )
         rank = lane.queue_of(waiter.ticket).kind.rank

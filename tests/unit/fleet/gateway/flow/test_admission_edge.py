@@ -145,6 +145,7 @@ async def test_the_waiting_room_closes_with_503() -> None:
     with pytest.raises(NoReplicaError) as caught:
         await task
     assert caught.value.retry_after == 10.0
+    assert str(caught.value) == "The model 'm' has had no ready replica for 20 s."
     fleet.assert_idle()
 
 
