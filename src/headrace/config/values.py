@@ -1,13 +1,16 @@
 """One value of one field: read from text, checked against the field's type."""
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from headrace.config.fields import ConfigField, Kind
 from headrace.config.units import parse_duration, parse_flag, parse_size
 from headrace.core.errors import ConfigError
+
+#: How values of a unit may be written.
+_FORMS: Final = {"seconds": " (such as 90, 10m or 24h)", "bytes": " (such as 512MiB or 4GiB)"}
 
 
 def from_text(field: ConfigField, text: str, origin: str) -> Any:
@@ -61,4 +64,8 @@ def _construct(wanted: type, value: Any) -> Any:
 def _refusal(field: ConfigField, value: Any, origin: str) -> ConfigError:
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     shown = text if len(text) <= 60 else text[:60] + "…"
-    return ConfigError(f"{field.attribute} from {origin} must be {field.expected}, not '{shown}'.")
+    is_text = isinstance(value, str) and "such as" not in field.expected
+    forms = _FORMS.get(field.unit or "", "") if is_text else ""
+    return ConfigError(
+        f"{field.attribute} from {origin} must be {field.expected}{forms}, not '{shown}'."
+    )

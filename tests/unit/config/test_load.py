@@ -87,6 +87,7 @@ def test_text_is_read_by_the_type_of_its_field(path: str, text: str, value: obje
         ("engine.memory.memory_utilization", "nan", "a number from 0 to 1"),
         ("server.max_queue_time", "0", "a number of seconds above 0"),
         ("server.max_queue_time", "inf", "a number of seconds above 0"),
+        ("server.max_queue_time", "foo", "above 0 (such as 90, 10m or 24h), not 'foo'"),
         ("engine.memory.kv_memory", "lots", "auto, or a size such as 512MiB or 4GiB"),
         ("engine.memory.prefix_cache", "maybe", "true or false"),
         ("server.kv_events", "localhost:1", "an endpoint such as tcp://127.0.0.1:5557"),
