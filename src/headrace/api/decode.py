@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from headrace.api.choices import choices_at
 from headrace.core.errors import BadRequestError
 
 T = TypeVar("T")
@@ -23,6 +24,7 @@ _NAMES = {
 }
 _SEEN = _NAMES | {"`bool`": "a boolean"}
 _TYPES = re.compile(r"^Expected (?P<wanted>`[^,]*`), got (?P<got>`\w+`)$")
+_STRANGE = re.compile(r"^Invalid enum value (?P<value>.+)$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]+)`$")
 
 
@@ -34,7 +36,7 @@ def decode(body: bytes, kind: type[T], *, construct: Callable[[type, Any], Any] 
     try:
         return msgspec.json.decode(body, type=kind, dec_hook=construct)
     except msgspec.ValidationError as error:
-        raise _explain(str(error)) from None
+        raise _explain(str(error), kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequestError(
             f"The body is not valid JSON: {error or 'it is nested too deeply'}.",
@@ -47,7 +49,7 @@ def convert(values: object, kind: type[T]) -> T:
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        raise _explain(str(error)) from None
+        raise _explain(str(error), kind) from None
 
 
 def convert_field(name: str, value: object, kind: Any) -> Any:
@@ -58,7 +60,7 @@ def convert_field(name: str, value: object, kind: Any) -> Any:
         raise BadRequestError(f"'{name}': {_fault(str(error))}.", param=name) from None
 
 
-def _explain(text: str) -> BadRequestError:
+def _explain(text: str, kind: Any) -> BadRequestError:
     match = _PLACE.match(text)
     what, path = (match["what"], match["path"]) if match else (text, None)
     param = path.removeprefix("$").removeprefix(".").replace("[...]", "") if path else None
@@ -68,6 +70,10 @@ def _explain(text: str) -> BadRequestError:
         return BadRequestError(
             f"'{field}' is required.", param=field, code="missing_required_parameter"
         )
+    strange = _STRANGE.match(what)
+    if strange and (choices := choices_at(kind, path or "$")):
+        fault = f"{strange['value']} is none of {', '.join(choices)}"
+        return BadRequestError(f"{_subject(param)}: {fault}.", param=param or None)
     return BadRequestError(f"{_subject(param)}: {_fault(what)}.", param=param or None)
 
 

@@ -20,6 +20,11 @@ from headrace.core.errors import BadRequestError
             "'messages[0].content': expected a string or a list, got a boolean.",
         ),
         (
+            b'{"messages": [{"role": "bot", "content": "x"}]}',
+            "messages[0].role",
+            "'messages[0].role': 'bot' is none of assistant, developer, function, system, tool, user.",
+        ),
+        (
             b'{"messages": [{"role": "user"}], "max_tokens": 0}',
             "max_tokens",
             "'max_tokens': expected a whole number >= 1.",
