@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.support.browser import CHROMIUM, Browser, Page, chromium
 from tests.support.fake_replica import Fault, replicas
 from tests.support.in_process_gateway import quick, spec_of
@@ -36,8 +36,8 @@ EVIL = '<img src=x onerror="window.stolen=1"><script>window.stolen=1</script>'
 
 def config_of(specs: Sequence[ReplicaSpec], **fields: Any) -> FleetConfig:
     made = quick(specs, health=HealthConfig(probe_period=0.5, probe_timeout=20.0), **fields)
-    gateway = msgspec.structs.replace(made.gateway, admin_keys=Secret(KEY))
-    return msgspec.structs.replace(made, gateway=gateway)
+    gateway = replace(made.gateway, admin_keys=Secret(KEY))
+    return replace(made, gateway=gateway)
 
 
 @asynccontextmanager
@@ -239,13 +239,18 @@ async def test_nothing_from_clients_becomes_markup() -> None:
             answer = await ask(url, model=EVIL, max_tokens=4, headers={"x-request-id": "<b>id</b>"})
             assert answer.status_code == 200
             assert answer.headers["x-request-id"] != "<b>id</b>"
-            finished = gateway.dashboard._watch.requests.after(0).items[0]
-            evil = msgspec.structs.replace(
-                finished, request_id=EVIL, tenant=EVIL, key=EVIL, error=EVIL,
-                tries=(msgspec.structs.replace(finished.tries[0], reason=EVIL, replica=EVIL),),
-            )  # fmt: skip
-            gateway.dashboard._watch.requests.add(evil)
-            gateway.dashboard._watch.tenants.add(EVIL, evil, 0.0)
+            watch = gateway.dashboard._watch
+            (finished,) = watch.requests._kept
+            evil = replace(
+                finished,
+                row=replace(finished.row, request_id=EVIL, tenant=EVIL, key=EVIL),
+                trip=replace(
+                    finished.trip,
+                    error=EVIL,
+                    tries=(replace(finished.trip.tries[0], reason=EVIL, replica=EVIL),),
+                ),
+            )
+            watch.finished(evil)
             for name in ("overview", "fleet", "queue", "cost", "requests", "playground"):
                 await view(page, name)
                 if name not in ("overview", "cost"):
