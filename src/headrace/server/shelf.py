@@ -195,6 +195,7 @@ class Shelf:
 
     async def _load(self, place: _Place) -> None:
         name = place.model.name
+        log.info("Loading the model '%s'; what is not here of it is fetched first", name)
         try:
             async with self._room:
                 if not place.num_bytes:

@@ -68,6 +68,7 @@ def test_models_are_loaded_when_they_are_asked_for_and_clients_are_told(tmp_path
         first = server.ask("b")
         assert first.status_code == 200, first.text
         assert float(first.headers["x-headrace-cold-start"]) > 0.0
+        until(lambda: any("Loading the model 'b'" in line for line in server.lines), "a line")
         again = server.ask("b")
         assert again.status_code == 200
         assert "x-headrace-cold-start" not in again.headers
