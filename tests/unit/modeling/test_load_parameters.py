@@ -1,7 +1,9 @@
 """From checkpoint to packed parameters: every transform, joining, errors, and the cache's key."""
 
 import copy
+import logging
 
+import gguf
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -154,6 +156,28 @@ def test_the_digest_names_content_and_quantisation(checkpoint, tmp_path):
 def test_one_sentence_for_what_does_not_fit(checkpoint, spec, message):
     with pytest.raises(ModelLoadError, match=message):
         load_parameters(checkpoint, [spec])
+
+
+@pytest.mark.parametrize(
+    ("names", "option", "warns"),
+    [("a", "int8", True), ("a", None, False), ("ab", "int4", False), ("b", "int8", False)],
+)
+def test_quantising_what_is_quantised_is_warned_of(tmp_path, caplog, names, option, warns):
+    writer = gguf.GGUFWriter(tmp_path / "small.gguf", "llama")
+    kind = gguf.GGMLQuantizationType.Q8_0
+    rows = ARRAYS["v"]
+    writer.add_tensor("a", gguf.quants.quantize(rows, kind), raw_dtype=kind)
+    writer.add_tensor("b", rows)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    checkpoint = open_checkpoint(tmp_path / "small.gguf")
+    specs = [ParameterSpec(n, ParameterKind.LINEAR, (Source(n),)) for n in names]
+    with caplog.at_level(logging.WARNING):
+        load_parameters(checkpoint, specs, quantize=option)
+    said = "quantize int8 changes nothing: the weights of small.gguf are quantised already (Q8_0)."
+    assert [record.getMessage() for record in caplog.records] == ([said] if warns else [])
 
 
 @pytest.fixture
