@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 from tests.support.fake_replica import replicas
 from tests.support.in_process_gateway import CHAT, InProcessGateway, gateway_over
@@ -9,6 +10,7 @@ from tests.support.in_process_gateway import CHAT, InProcessGateway, gateway_ove
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.read import read_fleet
 from headrace.config.fleet.root import FleetConfig
+from headrace.config.fleet.slos import Measure, Objective
 from headrace.config.secret import Secret
 
 
@@ -67,3 +69,19 @@ async def test_a_replica_is_added_with_its_secrets():
         assert (call.status, call.json["error"]["param"]) == (400, "api_key")
     finally:
         await gateway.gateway.close()
+
+
+async def test_a_user_without_a_home_has_a_gateway_all_the_same(monkeypatch, caplog):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("HEADRACE_STATE", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    objective = Objective(name="up", measure=Measure.AVAILABILITY, target=0.9)
+    await InProcessGateway(FleetConfig()).gateway.close()
+    assert not caplog.records
+    await InProcessGateway(FleetConfig(slos=(objective,))).gateway.close()
+    assert [r.message for r in caplog.records] == [
+        "Error budgets are not kept over a restart: Could not determine home directory. Set alerts.file."
+    ]

@@ -27,7 +27,7 @@ _SWEEP: Final = 64
 _USE_GRAIN: Final = 30.0
 #: Operations that may wait for the thread; more are refused.
 _MAX_WAITING: Final = 1024
-#: Seconds that a look-up may take, on a disk that hangs too; then it is a miss.
+#: Seconds that a look-up, or a look at the size, may take, on a disk that hangs too; then it is a miss, or not known.
 _PATIENCE: Final = 2.0
 #: What an entry costs beside its value.
 _OVERHEAD: Final = 128
@@ -64,16 +64,7 @@ class SqliteStore:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
 
     async def get(self, key: bytes) -> bytes | None:
-        if self._fuse.is_blown:
-            raise StoreError("The cache's database is left alone: it is too slow.")
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                found = await self._run(lambda: self._get(key))
-        except TimeoutError:
-            self._fuse.failed()
-            raise StoreError("The cache's database is too slow.") from None
-        self._fuse.held()
-        return found
+        return await self._soon(lambda: self._get(key))
 
     async def put(self, key: bytes, value: bytes, ttl: float) -> None:
         await self._run(lambda: self._put(key, value, ttl))
@@ -82,12 +73,25 @@ class SqliteStore:
         await self._run(lambda: self._forget(key))
 
     async def size(self) -> tuple[int, int] | None:
-        return await self._run(self._sums)
+        return await self._soon(self._sums)
 
     async def close(self) -> None:
         """Waits for what runs; what waits is dropped."""
         await asyncio.to_thread(self._thread.shutdown, wait=True, cancel_futures=True)
         self._db.close()
+
+    async def _soon(self, work: Callable[[], T]) -> T:
+        """In `_PATIENCE`, or not at all."""
+        if self._fuse.is_blown:
+            raise StoreError("The cache's database is left alone: it is too slow.")
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                found = await self._run(work)
+        except TimeoutError:
+            self._fuse.failed()
+            raise StoreError("The cache's database is too slow.") from None
+        self._fuse.held()
+        return found
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._waiting >= _MAX_WAITING:

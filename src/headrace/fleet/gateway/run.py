@@ -256,11 +256,18 @@ class Gateway:
         self._http.should_exit = True
 
 
-def _slo_file(file: Path, config: FleetConfig) -> Path:
-    """Where counts of objectives are kept: several gateways of a fleet on one machine have ports of their own."""
-    if config.alerts.file is not None:
-        return Path(config.alerts.file).expanduser()
-    directory = state_directory(fleet_name(config, file), config.drivers)
+def _slo_file(file: Path, config: FleetConfig) -> Path | None:
+    """Where counts of objectives are kept: several gateways of a fleet on one machine have ports of their own. None: nowhere,
+    as in a container whose user has no home.
+    """
+    try:
+        if config.alerts.file is not None:
+            return Path(config.alerts.file).expanduser()
+        directory = state_directory(fleet_name(config, file), config.drivers)
+    except RuntimeError as error:
+        if config.slos:
+            log.warning("Error budgets are not kept over a restart: %s Set alerts.file.", error)
+        return None
     return directory / f"slos-{config.gateway.port}.json"
 
 

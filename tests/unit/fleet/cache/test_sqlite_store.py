@@ -1,6 +1,6 @@
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -133,8 +133,12 @@ async def test_a_closed_store_says_so(clock: FakeClock) -> None:
         await store.get(b"k")
 
 
+@pytest.mark.parametrize("look", [lambda store: store.get(b"k"), SqliteStore.size])
 async def test_a_disk_that_hangs_is_a_miss_and_left_alone(
-    store: SqliteStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+    look: Callable[[SqliteStore], Awaitable[object]],
+    store: SqliteStore,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sqlite_store, "_PATIENCE", 0.01)
     gate = threading.Event()
@@ -142,9 +146,9 @@ async def test_a_disk_that_hangs_is_a_miss_and_left_alone(
     try:
         for _ in range(3):
             with pytest.raises(StoreError, match="too slow"):
-                await store.get(b"k")
+                await look(store)
         with pytest.raises(StoreError, match="left alone"):
-            await store.get(b"k")
+            await look(store)
     finally:
         gate.set()
     hanging.result(10)
