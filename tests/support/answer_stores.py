@@ -11,8 +11,11 @@ class DictStore:
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
+        self.is_away = False
 
     async def get(self, key: bytes) -> bytes | None:
+        if self.is_away:
+            raise StoreError("away")
         return self.values.get(key)
 
     async def put(self, key: bytes, value: bytes, ttl: float) -> None:

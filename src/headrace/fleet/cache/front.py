@@ -171,12 +171,12 @@ class ResponseCache:
         self._metrics.add(names.CACHE_REQUESTS, (self._label(inquiry.question.model), result))
 
     async def find(self, key: bytes) -> Answer | None:
-        """The answer under a key. None when it is gone, or the store is."""
+        """The answer under a key; None when it is gone. Raises StoreError."""
         try:
             stored = await self._store.get(key)
         except StoreError as error:
             self._failed(error)
-            return None
+            raise
         return unpack(stored) if stored is not None else None
 
     def tell(self, question: Question, answer: Answer) -> Hit | None:

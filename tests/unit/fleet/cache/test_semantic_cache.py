@@ -156,6 +156,19 @@ async def test_no_vector_is_a_miss() -> None:
     assert gateway.counted(names.SEMANTIC_LOOKUPS, "failed") == 2
 
 
+@pytest.mark.parametrize("mode", [SemanticMode.ON, SemanticMode.SHADOW])
+async def test_nothing_is_forgotten_while_the_store_is_away(mode: SemanticMode) -> None:
+    gateway = Gateway(mode, shadow_share=1.0)
+    await gateway.ask(FRANCE)
+    gateway.store.is_away = True
+    assert (await gateway.ask("What's the capital of France")).result is Result.MISS
+    assert len(gateway.semantic.index) == 2
+    gateway.store.is_away = False
+    gateway.store.values.clear()
+    assert (await gateway.ask("Tell me what the capital of France is")).result is Result.MISS
+    assert len(gateway.semantic.index) == 2
+
+
 async def test_an_answer_that_is_gone_is_forgotten() -> None:
     gateway = Gateway()
     await gateway.ask(FRANCE)

@@ -19,6 +19,7 @@ from headrace.fleet.cache.semantic.conversation import Asked, asked
 from headrace.fleet.cache.semantic.embeddings import Embedder, EmbeddingError
 from headrace.fleet.cache.semantic.guards import differs
 from headrace.fleet.cache.semantic.index import Near, Vector, VectorIndex
+from headrace.fleet.cache.store import StoreError
 from headrace.observe import cache_metrics as names
 from headrace.observe.metrics import Metrics
 
@@ -28,7 +29,7 @@ log = logging.getLogger("headrace.cache")
 _MAX_VECTORS: Final = 1024
 
 Find = Callable[[bytes], Awaitable[Answer | None]]
-"""The answer under a key."""
+"""The answer under a key; None when it is gone. Raises StoreError."""
 
 
 class SemanticCache:
@@ -72,10 +73,8 @@ class SemanticCache:
         if vector is None:
             return None
         near = self._match(question, taken, vector)
-        answer = await self._find(near.key) if near is not None else None
+        answer = await self._answer_of(near) if near is not None else None
         if near is None or answer is None:
-            if near is not None:
-                self.index.remove(near.key)
             return None
         self.index.touch(near.key)
         self._count("hit")
@@ -104,15 +103,24 @@ class SemanticCache:
         near = self._match(question, taken, vector)
         if near is None:
             return
-        cached = await self._find(near.key)
+        cached = await self._answer_of(near)
         if cached is None:
-            self.index.remove(near.key)
             return
         # Answers may be long: not on the event loop.
         is_right = await asyncio.to_thread(agree, cached, real, self._config.agreement)
         labels = (self._label(question.model), "right" if is_right else "wrong")
         self._metrics.add(names.SEMANTIC_SHADOW, labels)
         self._metrics.histogram(names.SEMANTIC_SIMILARITY, labels).observe(near.similarity)
+
+    async def _answer_of(self, near: Near) -> Answer | None:
+        """None where it is gone, and then the question is forgotten; and while the store is away."""
+        try:
+            answer = await self._find(near.key)
+        except StoreError:
+            return None
+        if answer is None:
+            self.index.remove(near.key)
+        return answer
 
     def _match(self, question: Question, taken: Asked, vector: Vector) -> Near | None:
         """The most similar one that no guard keeps apart."""
