@@ -140,7 +140,8 @@ class Accounts:
             key = msgspec.structs.replace(key, revoked=self._clock.wall())
             # Good no more even while the store cannot be written.
             self._directory.put(key)
-            await self._store.put_key(key, is_new=False)
+        # Also where it was revoked before: the store may not have learnt of it then.
+        await self._store.put_key(key, is_new=False)
         return self._directory.info(key)
 
     async def budgets(self, account: Account) -> tuple[BudgetState, ...]:

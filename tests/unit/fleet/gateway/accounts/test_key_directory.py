@@ -252,3 +252,25 @@ async def test_a_key_that_could_not_be_written_is_not_there(clock, tmp_path, mon
     assert accounts.list_keys() == ()
     await accounts.create_key(NewKey(name="k"))
     journal.close()
+
+
+async def test_a_key_whose_end_the_store_did_not_learn_of_is_revoked_again(
+    clock, tmp_path, monkeypatch
+) -> None:
+    store, journal = open_store(tmp_path, clock)
+    accounts = accounts_over(store, clock, directory=str(tmp_path))
+    made = await accounts.create_key(NewKey(name="k"))
+
+    async def away(*_, **__):
+        raise UnavailableError("The store is away.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "put_key", away)
+        for _ in range(2):
+            with pytest.raises(UnavailableError):
+                await accounts.revoke_key("k")
+    assert accounts._directory.find(made.key) is None
+    info = await accounts.revoke_key("k")
+    assert info.revoked is not None
+    assert [known.revoked for known in await store.keys()] == [info.revoked]
+    journal.close()
