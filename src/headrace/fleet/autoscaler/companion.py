@@ -55,9 +55,12 @@ class Autoscaler:
         """Part of Companion."""
         self.controller.start()
 
+    def check(self, config: FleetConfig) -> None:
+        """Part of Companion."""
+        check_pools(config.pools)
+
     def apply(self, config: FleetConfig) -> None:
         """Part of Companion. A pool at another kind of place than any before gets its driver at the next start."""
-        check_pools(config.pools)
         self.controller.apply(config.pools, config.autoscaler)
 
     async def close(self) -> None:

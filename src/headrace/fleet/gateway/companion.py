@@ -38,8 +38,12 @@ class Companion(Protocol):
         """Begin. Raises ConfigError for what the operator can mend."""
         ...
 
+    def check(self, config: FleetConfig) -> None:
+        """Raises ConfigError for a configuration that cannot be."""
+        ...
+
     def apply(self, config: FleetConfig) -> None:
-        """The configuration was read again. Raises ConfigError, and changes nothing, for one that cannot be."""
+        """The configuration was read again, and has been checked."""
         ...
 
     async def close(self) -> None:

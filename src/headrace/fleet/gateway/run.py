@@ -173,10 +173,11 @@ class Gateway:
         parts.service.pipelines.close()
         await parts.prober.close()
         await parts.knowledge.close()
-        await parts.service.cache.close()
         parts.admission.close()
         await parts.books.close()
         parts.registry.close()
+        # Last: its disk may hang, and money is more than answers.
+        await parts.service.cache.close()
 
     # -- replicas ---------------------------------------------------------------------------------
 
@@ -218,8 +219,10 @@ class Gateway:
         config = read_fleet(self._file)
         check_parts(config)
         if self._companion is not None:
-            self._companion.apply(config)
+            self._companion.check(config)
         self.parts.service.apply(config)
+        if self._companion is not None:
+            self._companion.apply(config)
         self.parts.registry.apply(config.health, config.gateway.timeouts)
         self.parts.knowledge.apply(config.routing)
         self._sources.replace(self._all_sources(config))

@@ -44,10 +44,12 @@ class Found:
     async def start(self) -> None:
         self.log.append("start")
 
-    def apply(self, config: FleetConfig) -> None:
-        self.log.append("apply")
+    def check(self, config: FleetConfig) -> None:
         if config.pools:
             raise ConfigError("No pools.")
+
+    def apply(self, config: FleetConfig) -> None:
+        self.log.append("apply")
 
     async def close(self) -> None:
         self.log.append("close")
@@ -65,10 +67,15 @@ async def test_a_gateway_and_its_companion(tmp_path: Path) -> None:
     file.write_text("pools: [{name: chat, model: m}]")
     with pytest.raises(ConfigError, match="No pools"):
         gateway.reload()
+    # What another part refuses, its companion does not hear of.
+    file.write_text("pipelines: {vectors: [{name: v, path: nowhere.db, embeddings: e}]}")
+    with pytest.raises(ConfigError, match=r"nowhere\.db"):
+        gateway.reload()
+    assert found.log == ["start"]
     file.write_text("replicas: []")
     gateway.reload()
     await gateway.close()
-    assert found.log == ["start", "apply", "apply", "close"]
+    assert found.log == ["start", "apply", "close"]
     assert found.keys is None
 
 

@@ -146,9 +146,12 @@ class RedisStore:
     async def put_key(self, key: StoredKey, *, is_new: bool) -> bool:
         """Part of Store."""
         name, record = self._tag + "keys", msgspec.json.encode(key)
-        put = self._redis.hsetnx if is_new else self._redis.hset
-        is_put = await self._call(put(name, key.name, record))
-        await self._call(self._redis.incr(self._tag + "version"))
+        # As one: a key that is written while its version is not would be unknown to other gateways.
+        async with self._redis.pipeline(transaction=True) as pipe:
+            put = pipe.hsetnx if is_new else pipe.hset
+            put(name, key.name, record)
+            pipe.incr(self._tag + "version")
+            is_put, _ = await self._call(pipe.execute())
         return bool(is_put) or not is_new
 
     async def money(self, meter_ids: tuple[str, ...]) -> dict[str, tuple[int, int]]:
