@@ -1,6 +1,7 @@
 """`headrace bench` beside another load generator on one server: do their figures agree?
 
     python benchmarks/serving/load_agreement.py loadgen.py [--clients 1 4 16] [--rounds 3]
+    python benchmarks/serving/load_agreement.py loadgen.py --stub     streams of a fixed pace: what the two alone add
 
 The other generator is a script that takes `URL MODEL --conc N --n N --in WORDS --out TOKENS --seed N` and prints one
 JSON object with out_tps, ttft_p50, tpot_p50 and itl_p95 (milliseconds). The two take turns, each first in every other
@@ -10,9 +11,13 @@ round, with prompts that nobody has sent before; the medians of the rounds are c
 import argparse
 import json
 import random
+import socket
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,12 +30,12 @@ WORDS, TOKENS = 256, 128
 Figures = dict[str, float]
 
 
-def ours(url: str, clients: int, requests: int) -> Figures:
+def ours(url: str, clients: int, requests: int, extra: Sequence[str]) -> Figures:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "report.json"
         command = [*HEADRACE, "bench", "--url", url, "--concurrency", str(clients)]
         command += ["--num-requests", str(requests), "--seed", str(random.getrandbits(30))]
-        command += ["--input-words", str(WORDS), "--output-tokens", str(TOKENS)]
+        command += ["--input-words", str(WORDS), "--output-tokens", str(TOKENS), *extra]
         subprocess.run([*command, "--json", str(path)], check=True, stdout=subprocess.DEVNULL)
         (run,) = json.loads(path.read_text())["runs"]
     return {
@@ -41,8 +46,20 @@ def ours(url: str, clients: int, requests: int) -> Figures:
     }
 
 
-def theirs(script: str, url: str, model: str, clients: int, requests: int) -> Figures:
-    command = [sys.executable, script, url, model, "--conc", str(clients), "--n", str(requests)]
+def theirs(
+    script: str, url: str, model: str, clients: int, requests: int, extra: Sequence[str]
+) -> Figures:
+    command = [
+        sys.executable,
+        script,
+        url,
+        model,
+        *extra,
+        "--conc",
+        str(clients),
+        "--n",
+        str(requests),
+    ]
     command += ["--in", str(WORDS), "--out", str(TOKENS), "--seed", str(random.getrandbits(30))]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     row: dict[str, Any] = json.loads(done.stdout)
@@ -54,30 +71,58 @@ def theirs(script: str, url: str, model: str, clients: int, requests: int) -> Fi
     }
 
 
+@contextmanager
+def target(options: argparse.Namespace) -> Iterator[str]:
+    """The URL of the server, until the block ends."""
+    if not options.stub:
+        with local_server([options.model], ready_timeout=120.0) as server:
+            yield server.url
+        return
+    stub = Path(__file__).parents[1] / "gateway" / "stub.py"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    child = subprocess.Popen([sys.executable, str(stub), "--port", str(port)])
+    try:
+        time.sleep(2.0)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        child.terminate()
+        child.wait()
+
+
+def compare(options: argparse.Namespace, url: str, clients: int) -> tuple[Figures, Figures]:
+    """Medians of both, ours first."""
+    requests = max(8, 3 * clients)
+    model, extra = ("stub", ["--chat"]) if options.stub else (options.model, [])
+    found: tuple[list[Figures], list[Figures]] = ([], [])
+    for number in range(options.rounds):
+        for who in (0, 1) if number % 2 == 0 else (1, 0):
+            found[who].append(
+                theirs(options.script, url, model, clients, requests, extra)
+                if who
+                else ours(url, clients, requests, extra)
+            )
+    mine, other = ({name: median(one[name] for one in some) for name in some[0]} for some in found)
+    return mine, other
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("script", help="the other load generator")
     parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--stub", action="store_true")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     print("| clients | figure | headrace bench | other | ratio |\n|--:|---|--:|--:|--:|")
-    with local_server([options.model], ready_timeout=120.0) as server:
+    with target(options) as url:
         for clients in options.clients:
-            requests = max(8, 3 * clients)
-            both: tuple[list[Figures], list[Figures]] = ([], [])
-            for number in range(options.rounds):
-                for who in (0, 1) if number % 2 == 0 else (1, 0):
-                    both[who].append(
-                        theirs(options.script, server.url, options.model, clients, requests)
-                        if who
-                        else ours(server.url, clients, requests)
-                    )
-            for name in both[0][0]:
-                mine, other = (median(one[name] for one in some) for some in both)
-                print(f"| {clients} | {name} | {mine:.1f} | {other:.1f} | {mine / other:.3f} |")
+            mine, other = compare(options, url, clients)
+            for name, value in mine.items():
+                ratio = f"{value / other[name]:.3f}" if other[name] else "–"
+                print(f"| {clients} | {name} | {value:.1f} | {other[name]:.1f} | {ratio} |")
 
 
 if __name__ == "__main__":
