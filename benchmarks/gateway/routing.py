@@ -175,7 +175,10 @@ def main() -> None:
     name = "no-reuse" if options.no_reuse else options.trace.stem
     stamp = datetime.now(UTC).strftime("%Y-%m-%d-%H%M")
     file = RESULTS / f"routing-{options.fleet}-{name}.json"
-    settings = {key: str(value) for key, value in vars(options).items()}
+    settings = {
+        key: value.name if isinstance(value, Path) else str(value)
+        for key, value in vars(options).items()
+    }
     file.write_text(json.dumps({"at": stamp, "options": settings, "runs": rows}, indent=1) + "\n")
     print(f"written to {file}")
 

@@ -81,7 +81,7 @@ def target(options: argparse.Namespace) -> Iterator[str]:
     stub = Path(__file__).parents[1] / "gateway" / "stub.py"
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    child = subprocess.Popen([sys.executable, str(stub), "--port", str(port)])
+    child = subprocess.Popen([sys.executable, str(stub), "--port", str(port), "--interval", "0.01"])
     try:
         time.sleep(2.0)
         yield f"http://127.0.0.1:{port}"
