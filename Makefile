@@ -7,7 +7,7 @@ NATIVE := build/native
 CMAKE_ARGS := -G Ninja -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-test native serve test check check-native check-cross soak suites bench docs clean
+.PHONY: help install install-test native serve test check check-native check-cross soak search suites bench docs clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -45,6 +45,9 @@ test: install-test  ## Run the whole test suite (JOBS=2 in two processes)
 
 soak: install-test  ## Run the long tests
 	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)
+
+search: install-test  ## Run the property tests on new random examples, and on more of them
+	$(BIN)/python -m pytest -m 'hypothesis and not soak' --hypothesis-profile search --timeout 3600 $(ARGS)
 
 suites: install-test  ## Run suites that others wrote (llama.cpp, llm-comply, compatcanary, schemathesis) and write docs/results/suites.md
 	$(BIN)/python tests/suites/run.py $(ARGS)

@@ -8,13 +8,23 @@ from hypothesis import HealthCheck, Phase, settings
 
 from headrace.cli.local_server import LocalServer, local_server
 
+# A commit's tests give the same answer whenever they are run: examples are drawn from a seed that each test's source gives.
 # How long an example takes is a matter of what else the machine does.
 # The explanation of a failure traces every line, which takes most of the time before Python 3.12.
 settings.register_profile(
     "headrace",
     deadline=None,
+    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[phase for phase in Phase if phase is not Phase.explain],
+)
+# `make search` looks on where nobody has looked yet.
+settings.register_profile(
+    "search",
+    settings.get_profile("headrace"),
+    derandomize=False,
+    max_examples=1000,
+    print_blob=True,
 )
 settings.load_profile("headrace")
 
@@ -25,16 +35,17 @@ SHRINK_SECONDS = 420.0
 """More than the five minutes after which Hypothesis stops shrinking by itself."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Property tests may shrink what they found before they are stopped.
 
     The time limit of a test is an exception raised wherever the test is. Raised inside a strategy, while
     Hypothesis shrinks, it reads as "inconsistent data generation", and the failure that was found is lost.
     """
+    seconds = max(SHRINK_SECONDS, config.getoption("timeout") or 0.0)
     for item in items:
         has_limit = item.get_closest_marker("timeout") or item.get_closest_marker("soak")
         if item.get_closest_marker("hypothesis") and not has_limit:
-            item.add_marker(pytest.mark.timeout(SHRINK_SECONDS))
+            item.add_marker(pytest.mark.timeout(seconds))
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ A token that is decoded alone reads every weight once, and its keys and values: 
 each weight many times: arithmetic bounds it, with two operations a weight and token.
 """
 
+import math
 from typing import NamedTuple
 
 from headrace.bench.analyze.parts import sizes
@@ -15,6 +16,7 @@ class Distance(NamedTuple):
 
     rate: float
     limit: float
+    """Above 0."""
     batch: float
     """Sequences that were served at once."""
 
@@ -54,7 +56,7 @@ def decode_distance(seen: Observations) -> Distance | None:
     if not (tpot and memory and weights):
         return None
     read = weights + (seen.model.kv_bytes or 0.0) * batch * (prompt + output / 2.0)
-    return Distance(batch / tpot, batch * memory / read, batch)
+    return _distance(batch / tpot, batch * memory / read, batch)
 
 
 def prefill_distance(seen: Observations) -> Distance | None:
@@ -62,7 +64,12 @@ def prefill_distance(seen: Observations) -> Distance | None:
     each, compute, parameters = seen.probe.prefill, seen.hardware.compute, seen.model.parameters
     if not (each and compute and parameters) or not is_quiet(seen):
         return None
-    return Distance(1.0 / each, compute / (2.0 * parameters), 1.0)
+    return _distance(1.0 / each, compute / (2.0 * parameters), 1.0)
+
+
+def _distance(rate: float, limit: float, batch: float) -> Distance | None:
+    """None where the figures are so far from any hardware that the quotient has no digits left."""
+    return Distance(rate, limit, batch) if 0.0 < limit < math.inf and rate < math.inf else None
 
 
 def steps_of(seen: Observations) -> Steps | None:
