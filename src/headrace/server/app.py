@@ -12,7 +12,6 @@ from headrace.server.routes import (
     chat,
     completions,
     control,
-    docs,
     embeddings,
     files,
     llama,
@@ -26,44 +25,29 @@ from headrace.server.routes import (
     timeline,
 )
 from headrace.server.sockets import Sockets, by_type
+from headrace.web import operations
 from headrace.web.asgi import App, Receive, Scope, Send
+from headrace.web.documents import OPENAPI, PAGE, Documents
 from headrace.web.endpoint import Access, Endpoint
 from headrace.web.error_shapes import error_writer_of
 from headrace.web.guard import Cors, Guard
 from headrace.web.middleware import BodyLimit, ConnectionLimit, Observed, Problems
+from headrace.web.operations import BY_PATH
 from headrace.web.tracing import Traced
 
+ABOUT = "OpenAI's API, with what vLLM's, SGLang's and llama.cpp's clients expect beside it."
 #: What a form may have beside its file.
 FORM_BYTES = 64 * 1024
 
 
 def build_routes(replica: Replica) -> list[Endpoint]:
     """Every route there is. Each needs a key, where there are keys, unless its operation says otherwise."""
-    count = text.input_tokens(replica)
-    documents = docs.Documents(lambda: routes)
+    documents = Documents(lambda: routes, ABOUT)
     routes = [
-        Endpoint("POST", "/v1/chat/completions", chat.create(replica), chat.CREATE),
-        Endpoint("POST", "/chat/completions", chat.create(replica), chat.CREATE),
-        Endpoint("POST", "/v1/completions", completions.create(replica), completions.CREATE),
-        Endpoint("POST", "/v1/chat/completions/input_tokens", count, text.INPUT_TOKENS),
-        Endpoint("POST", "/chat/completions/input_tokens", count, text.INPUT_TOKENS),
-        Endpoint("POST", "/v1/responses", responses.create(replica), responses.CREATE),
-        Endpoint("POST", "/responses", responses.create(replica), responses.CREATE),
-        Endpoint("POST", "/v1/responses/input_tokens", responses.count(replica), responses.COUNT),
+        *_shared(replica),
         *stored_responses.endpoints(replica),
         Endpoint("POST", "/completion", llama.completion(replica), llama.COMPLETION),
         Endpoint("GET", "/slots", llama.slots(replica), llama.SLOTS),
-        Endpoint("POST", "/v1/messages", messages.create(replica), messages.CREATE),
-        Endpoint("POST", "/v1/messages/count_tokens", messages.count(replica), messages.COUNT),
-        Endpoint("POST", "/v1/embeddings", embeddings.embed(replica), embeddings.EMBED),
-        Endpoint("POST", "/v1/score", embeddings.score(replica), embeddings.SCORE),
-        Endpoint("POST", "/score", embeddings.score(replica), embeddings.SCORE),
-        Endpoint("POST", "/v1/rerank", embeddings.rerank(replica), embeddings.RERANK),
-        Endpoint("POST", "/v2/rerank", embeddings.rerank(replica), embeddings.RERANK),
-        Endpoint("POST", "/rerank", embeddings.rerank(replica), embeddings.RERANK),
-        Endpoint("POST", "/tokenize", text.tokenize(replica), text.TOKENIZE),
-        Endpoint("POST", "/detokenize", text.detokenize(replica), text.DETOKENIZE),
-        Endpoint("POST", "/apply-template", text.apply_template(replica), text.APPLY_TEMPLATE),
         Endpoint("GET", "/tokenizer_info", text.tokenizer_info(replica), text.TOKENIZER_INFO),
         Endpoint("GET", "/props", text.props(replica), text.PROPS),
         Endpoint("POST", "/v1/abort", abort.abort(replica, must_exist=True), abort.ABORT),
@@ -91,10 +75,41 @@ def build_routes(replica: Replica) -> list[Endpoint]:
         Endpoint("GET", "/load", ops.load(replica), ops.LOAD),
         Endpoint("GET", "/timeline", timeline.timeline(replica), timeline.TIMELINE),
         Endpoint("GET", "/version", ops.version(), ops.VERSION),
-        Endpoint("GET", "/openapi.json", documents.openapi(), docs.OPENAPI),
-        Endpoint("GET", "/docs", documents.page(), docs.PAGE),
+        Endpoint("GET", "/openapi.json", documents.openapi(), OPENAPI),
+        Endpoint("GET", "/docs", documents.page(), PAGE),
     ]
     return routes
+
+
+def _shared(replica: Replica) -> list[Endpoint]:
+    """What gateways pass on, and other names of it."""
+    chats, counts = chat.create(replica), text.input_tokens(replica)
+    made, rerank = responses.create(replica), embeddings.rerank(replica)
+    score = embeddings.score(replica)
+    handlers = {
+        "/v1/chat/completions": chats,
+        "/v1/completions": completions.create(replica),
+        "/v1/chat/completions/input_tokens": counts,
+        "/v1/responses": made,
+        "/v1/responses/input_tokens": responses.count(replica),
+        "/v1/messages": messages.create(replica),
+        "/v1/messages/count_tokens": messages.count(replica),
+        "/v1/embeddings": embeddings.embed(replica),
+        "/v1/score": score,
+        "/score": score,
+        "/v1/rerank": rerank,
+        "/v2/rerank": rerank,
+        "/rerank": rerank,
+        "/tokenize": text.tokenize(replica),
+        "/detokenize": text.detokenize(replica),
+        "/apply-template": text.apply_template(replica),
+    }
+    return [
+        *(Endpoint("POST", path, app, BY_PATH[path]) for path, app in handlers.items()),
+        Endpoint("POST", "/chat/completions", chats, operations.CHAT),
+        Endpoint("POST", "/chat/completions/input_tokens", counts, operations.COUNT_CHAT),
+        Endpoint("POST", "/responses", made, operations.RESPOND),
+    ]
 
 
 def open_paths(routes: list[Endpoint], config: ServerConfig) -> frozenset[str]:

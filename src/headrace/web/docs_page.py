@@ -13,6 +13,12 @@ td,th{text-align:left;vertical-align:top;padding:.2rem .8rem .2rem 0;border-bott
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}pre{background:#242424}
 details{border-color:#444}td,th{border-color:#333}}
 """
+#: By what an operation's security names; the first is what counts.
+_KEYS: Final = {
+    "bearer": "Needs an API key where there are keys.",
+    "control": "Needs the control token.",
+    "operator": "Needs one of the operators' keys.",
+}
 
 
 def page(document: dict[str, Any]) -> str:
@@ -44,7 +50,7 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
         f"<details><summary><b>{method.upper()}</b> <code>{escape(path)}</code> ",
         f"{_text(operation['summary'])}</summary>",
         f"<p>{_text(operation.get('description', ''))} ",
-        "Needs an API key where there are keys.</p>" if operation["security"] else "Open.</p>",
+        f"{_keys(operation['security'])}</p>",
     ]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
     if body:
@@ -60,6 +66,10 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
         )
         parts.append(f"<tr><td>{status}<td>{_text(response['description'])}<td>{kinds}")
     return "".join([*parts, "</table></details>"])
+
+
+def _keys(security: list[dict[str, Any]]) -> str:
+    return _KEYS[next(iter(security[0]))] if security else "Open."
 
 
 def _schema(name: str, schema: dict[str, Any]) -> str:

@@ -22,6 +22,8 @@ class Access(StrEnum):
     """Anyone: probes only."""
     CONTROL = "control"
     """Whoever has the control token, key or not: the route itself looks at it."""
+    ADMIN = "admin"
+    """Whoever has one of the operators' keys, which clients' keys are not: the route itself looks at it."""
 
 
 class Operation(Struct, frozen=True, kw_only=True):

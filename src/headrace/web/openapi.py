@@ -20,6 +20,9 @@ _TAGS: Final = {
     "batches": "Many requests that nobody waits for.",
     "control": "Models parked, woken, loaded and unloaded, for those who run the server.",
     "operate": "For probes, scrapers and routers.",
+    "gateway": "What a gateway says of itself.",
+    "admin": "For operators: replicas, accounts, pools, alerts.",
+    "dashboard": "A page for operators.",
     "documents": "About this API.",
 }
 #: What any answer may be, and why.
@@ -44,8 +47,8 @@ _REF: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 
-def document(routes: Sequence[Endpoint]) -> dict[str, Any]:
-    """The whole document. Reads the sources of the wire types for their fields' texts."""
+def document(routes: Sequence[Endpoint], about: str) -> dict[str, Any]:
+    """The whole document; `about` describes it. Reads the sources of the wire types for their fields' texts."""
     kinds = list(dict.fromkeys(_types(routes)))
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     by_type = dict(zip(kinds, schemas, strict=True))
@@ -54,20 +57,22 @@ def document(routes: Sequence[Endpoint]) -> dict[str, Any]:
     for route in routes:
         path = _PARAMETER.sub(r"{\1}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, by_type)
+    used = {route.operation.tag for route in routes}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "headrace",
             "version": __version__,
-            "description": "OpenAI's API, with what vLLM's, SGLang's and llama.cpp's clients expect beside it.",
+            "description": about,
         },
-        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
+        "tags": [{"name": n, "description": text} for n, text in _TAGS.items() if n in used],
         "paths": paths,
         "components": {
             "schemas": components,
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+                "operator": {"type": "http", "scheme": "bearer"},
                 "control": {"type": "apiKey", "in": "header", "name": "x-headrace-control"},
             },
         },
@@ -78,6 +83,7 @@ def document(routes: Sequence[Endpoint]) -> dict[str, Any]:
 _SECURITY: dict[Access, list[dict[str, list[str]]]] = {
     Access.OPEN: [],
     Access.CONTROL: [{"control": []}],
+    Access.ADMIN: [{"operator": []}],
 }
 
 

@@ -19,7 +19,7 @@ from headrace.fleet.autoscaler.shapes import (
 from headrace.fleet.gateway.admin.shapes import Done
 from headrace.web.asgi import App, Receive, Scope, Send, send_json
 from headrace.web.bodies import BodyBudget, read_body
-from headrace.web.endpoint import Endpoint, Operation
+from headrace.web.endpoint import Access, Endpoint, Operation
 from headrace.web.keys import KeyRing
 
 #: Bytes of a body that an operator sends.
@@ -75,7 +75,9 @@ class PoolsAdmin:
             self._keys.authenticate(scope)
             await app(scope, receive, send)
 
-        operation = Operation(summary=summary, tag="admin", response=response, **more)
+        operation = Operation(
+            summary=summary, tag="admin", access=Access.ADMIN, response=response, **more
+        )
         return Endpoint(method, f"/admin{path}", guarded, operation)
 
     async def _show(self, _scope: Scope, _receive: Receive, send: Send) -> None:

@@ -14,7 +14,7 @@ from headrace.fleet.dashboard.watch import Watch
 from headrace.fleet.gateway.build import Parts
 from headrace.fleet.gateway.request_meter import Finished
 from headrace.web.asgi import Receive, Scope, Send, send_json
-from headrace.web.endpoint import Endpoint, Operation
+from headrace.web.endpoint import Access, Endpoint, Operation
 from headrace.web.keys import KeyRing
 
 PATH: Final = "/admin/dashboard"
@@ -84,6 +84,7 @@ class Dashboard:
         operation = Operation(
             summary="All that the dashboard shows; what is new since the last answer, of what grows.",
             tag="admin",
+            access=Access.ADMIN,
             response=Snapshot,
             query={"life": {"type": "string"}, "fine": count, "coarse": count, "requests": count},
         )

@@ -4,7 +4,7 @@ from functools import partial
 
 from msgspec import UNSET, UnsetType
 
-from headrace.api.chat import ChatChunk, ChatCompletion, ChatRequest, VerbosePrompt
+from headrace.api.chat import ChatRequest, VerbosePrompt
 from headrace.config.server import Dialect
 from headrace.preprocess.prepare import PreparedChat
 from headrace.preprocess.tokenizer import Tokenizer
@@ -16,17 +16,6 @@ from headrace.server.served_model import ServedModel
 from headrace.server.shapes import ChatShape, Head
 from headrace.server.telemetry import telemetry_of
 from headrace.web.asgi import App
-from headrace.web.endpoint import Operation
-
-CREATE = Operation(
-    summary="Answer a conversation",
-    tag="generate",
-    description="Through the model's chat template; whole, or as server-sent events with `stream`.",
-    request=ChatRequest,
-    response=ChatCompletion,
-    chunk=ChatChunk,
-    example={"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8},
-)
 
 
 def create(replica: Replica) -> App:

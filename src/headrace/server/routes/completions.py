@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from headrace.api.completions import Completion, CompletionRequest
+from headrace.api.completions import CompletionRequest
 from headrace.completion.options import text_options
 from headrace.server.calls import Call, preparer_of
 from headrace.server.exchange import Plan
@@ -17,17 +17,6 @@ from headrace.server.served_model import ServedModel
 from headrace.server.shapes import CompletionShape
 from headrace.server.telemetry import telemetry_of
 from headrace.web.asgi import App
-from headrace.web.endpoint import Operation
-
-CREATE = Operation(
-    summary="Continue a text",
-    tag="generate",
-    description="One text, one list of token ids, or several of either; whole or as a stream.",
-    request=CompletionRequest,
-    response=Completion,
-    chunk=Completion,
-    example={"prompt": ["Once upon a time", "In the end"], "max_tokens": 8},
-)
 
 
 def create(replica: Replica) -> App:

@@ -31,32 +31,6 @@ from headrace.server.vectors import (
     usage_of,
 )
 from headrace.web.asgi import App
-from headrace.web.endpoint import Operation
-
-EMBED = Operation(
-    summary="Make vectors of texts",
-    tag="embed",
-    description="One text, several, or their token ids; vectors as numbers or as base64.",
-    request=EmbeddingRequest,
-    response=EmbeddingList,
-    example={"input": ["Once upon a time", "In the end"]},
-)
-SCORE = Operation(
-    summary="Score pairs of texts",
-    tag="embed",
-    description="By the model's classification head, or by the cosine of the texts' vectors.",
-    request=ScoreRequest,
-    response=ScoreList,
-    example={"text_1": "What is a headrace?", "text_2": ["A channel.", "A cat."]},
-)
-RERANK = Operation(
-    summary="Order documents by how well they answer a query",
-    tag="embed",
-    description="The scores are those of `/v1/score`.",
-    request=RerankRequest,
-    response=Reranked,
-    example={"query": "What is a headrace?", "documents": ["A cat.", "A channel."]},
-)
 
 
 def embed(replica: Replica) -> App:

@@ -1,10 +1,7 @@
 """`POST /v1/messages` and `/v1/messages/count_tokens`, as Anthropic has them."""
 
-from headrace.api.message_events import MessageEvent
 from headrace.api.messages import (
     CountTokensRequest,
-    ErrorBody,
-    Message,
     MessagesRequest,
     TokenCount,
 )
@@ -20,28 +17,6 @@ from headrace.server.replica import Replica
 from headrace.server.served_model import ServedModel
 from headrace.server.shapes import Head
 from headrace.web.asgi import App
-from headrace.web.endpoint import Operation
-
-CREATE = Operation(
-    summary="Answer a conversation, as Anthropic has it",
-    tag="generate",
-    description=(
-        "Whole, or as named server-sent events with `stream`. Errors under this path are Anthropic's objects."
-    ),
-    request=MessagesRequest,
-    response=Message,
-    chunk=MessageEvent,
-    error=ErrorBody,
-    example={"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8},
-)
-COUNT = Operation(
-    summary="Count the tokens of a conversation, as Anthropic has it",
-    tag="text",
-    request=CountTokensRequest,
-    response=TokenCount,
-    error=ErrorBody,
-    example={"messages": [{"role": "user", "content": "Say hello."}]},
-)
 
 
 def create(replica: Replica) -> App:

@@ -5,7 +5,6 @@ from functools import partial
 import msgspec
 from msgspec import structs
 
-from headrace.api.response_events import ResponseEvent
 from headrace.api.responses import InputItem, Response, ResponsesFields, ResponsesRequest
 from headrace.api.text import InputTokens
 from headrace.core.errors import BadRequestError
@@ -24,27 +23,6 @@ from headrace.server.served_model import ServedModel
 from headrace.server.shapes import Head
 from headrace.server.telemetry import telemetry_of
 from headrace.web.asgi import App
-from headrace.web.endpoint import Operation
-
-CREATE = Operation(
-    summary="Make a response",
-    tag="responses",
-    description=(
-        "Whole, as named server-sent events with `stream`, or later with `background`. Goes on from a stored "
-        "response with `previous_response_id`."
-    ),
-    request=ResponsesRequest,
-    response=Response,
-    chunk=ResponseEvent,
-    example={"input": "Say hello.", "max_output_tokens": 8},
-)
-COUNT = Operation(
-    summary="Count the tokens of a response's input",
-    tag="responses",
-    request=ResponsesFields,
-    response=InputTokens,
-    example={"input": "Say hello."},
-)
 
 
 def create(replica: Replica) -> App:

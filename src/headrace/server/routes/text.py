@@ -29,38 +29,6 @@ from headrace.web.asgi import App, Receive, Scope, Send, send_json
 from headrace.web.endpoint import Operation
 
 _HELLO = [{"role": "user", "content": "Say hello."}]
-TOKENIZE = Operation(
-    summary="Text to token ids",
-    tag="text",
-    description=(
-        "`content` is answered as llama.cpp does, `prompt` and `messages` as vLLM and SGLang do."
-    ),
-    request=(TokenizeContent, TokenizePrompt, TokenizeChat),
-    response=(ContentTokens, PromptTokens),
-    example={"prompt": "Once upon a time"},
-)
-DETOKENIZE = Operation(
-    summary="Token ids to text",
-    tag="text",
-    request=DetokenizeRequest,
-    response=Detokenized,
-    example={"tokens": [72, 105]},
-)
-APPLY_TEMPLATE = Operation(
-    summary="Show the prompt that the chat template makes",
-    tag="text",
-    description="As llama.cpp's server has it.",
-    request=ChatRequest,
-    response=Rendered,
-    example={"messages": _HELLO},
-)
-INPUT_TOKENS = Operation(
-    summary="Count the tokens of a conversation",
-    tag="text",
-    request=ChatRequest,
-    response=InputTokens,
-    example={"messages": _HELLO},
-)
 #: Where there are several.
 _MODEL = {"model": {"type": "string", "description": "Name of a model; default the first."}}
 TOKENIZER_INFO = Operation(

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from headrace.web.asgi import App, Receive, Scope, Send
 from headrace.web.bodies import BodyBudget, read_body
-from headrace.web.endpoint import Endpoint, Operation
+from headrace.web.endpoint import Access, Endpoint, Operation
 from headrace.web.keys import KeyRing
 
 #: Bytes of all bodies that operators send at a time.
@@ -27,7 +27,7 @@ class Door:
             self._keys.authenticate(scope)
             await app(scope, receive, send)
 
-        described = Operation(summary=summary, tag="admin", **operation)
+        described = Operation(summary=summary, tag="admin", access=Access.ADMIN, **operation)
         return Endpoint(method, f"/admin{path}", guarded, described)
 
     async def body(self, scope: Scope, receive: Receive) -> bytes | None:

@@ -6,7 +6,7 @@ from headrace.fleet.slo.alerts import Alert
 from headrace.fleet.slo.values import SloReport
 from headrace.fleet.slo.watch import SloWatch
 from headrace.web.asgi import App, Receive, Scope, Send, send_json
-from headrace.web.endpoint import Endpoint, Operation
+from headrace.web.endpoint import Access, Endpoint, Operation
 from headrace.web.keys import KeyRing
 
 
@@ -44,7 +44,7 @@ class ObjectivesAdmin:
             self._keys.authenticate(scope)
             await app(scope, receive, send)
 
-        operation = Operation(summary=summary, tag="admin", response=response)
+        operation = Operation(summary=summary, tag="admin", access=Access.ADMIN, response=response)
         return Endpoint("GET", f"/admin{path}", guarded, operation)
 
     async def _slos(self, _scope: Scope, _receive: Receive, send: Send) -> None:

@@ -20,10 +20,12 @@ SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestor
 
 
 class Documents:
-    """What the routes say of themselves. `routes` is read when a document is first asked for."""
+    """What the routes of one server say of themselves."""
 
-    def __init__(self, routes: Callable[[], Sequence[Endpoint]]) -> None:
+    def __init__(self, routes: Callable[[], Sequence[Endpoint]], about: str) -> None:
+        """`routes` is called when a document is first asked for; `about` is a sentence on them all."""
         self._routes = routes
+        self._about = about
         self._made: tuple[bytes, bytes] | None = None
 
     def openapi(self) -> App:
@@ -53,5 +55,5 @@ class Documents:
         from headrace.web.docs_page import page
         from headrace.web.openapi import document
 
-        made = document(self._routes())
+        made = document(self._routes(), self._about)
         return msgspec.json.encode(made), page(made).encode()
