@@ -141,7 +141,7 @@ class FakeReplica:
         return await self._answer(path, asked, fault, reader, writer)
 
     def _question(self, path: str) -> tuple[int, Any]:
-        if path == "/readyz":
+        if path in ("/readyz", "/health"):
             return (200, {"status": "ok"}) if self.is_ready else (503, {"status": "loading"})
         if path == "/load":
             state = "draining" if self.is_draining else "ready"

@@ -24,6 +24,7 @@ from headrace.fleet.backends.values import (
     Outgoing,
     Refusal,
 )
+from headrace.fleet.sse import StreamError
 
 VERSION: Final = "2023-06-01"
 #: It demands a bound; this is what a request gets that has none.
@@ -174,6 +175,7 @@ class MessageReader(SseReader):
         super().__init__(teller, is_stream=is_stream)
         self._prompt = self._cached = self._output = 0
         self._calls: dict[int, int] = {}
+        self._has_stopped = False
 
     def _whole(self, value: dict[str, Any]) -> bytes:
         said: list[bytes] = []
@@ -183,7 +185,7 @@ class MessageReader(SseReader):
                 text = msgspec.json.encode(block.get("input") or {}).decode()
                 said.append(self._tell.arguments(0, self._calls[number], text))
         self._count(reading.table(value.get("usage")))
-        said.append(self._finish(value.get("stop_reason")))
+        said.append(self._stop(value.get("stop_reason")))
         return b"".join(said) + self._end()
 
     def _event(self, value: dict[str, Any]) -> bytes:
@@ -199,7 +201,7 @@ class MessageReader(SseReader):
             case "message_delta":
                 self._count(reading.table(value.get("usage")))
                 reason = reading.table(value.get("delta")).get("stop_reason")
-                return self._finish(reason) if reason else b""
+                return self._stop(reason) if reason else b""
             case "message_stop":
                 return self._end()
             case "error":
@@ -241,10 +243,13 @@ class MessageReader(SseReader):
             self._prompt = fresh + written + self._cached
         self._output = reading.count(usage.get("output_tokens")) or self._output
 
-    def _finish(self, reason: Any) -> bytes:
-        return self._tell.finish(0, _ENDS.get(reading.text(reason), "stop"))
+    def _stop(self, reason: Any) -> bytes:
+        self._has_stopped = True
+        return self._finish(0, reading.text(reason), _ENDS)
 
     def _end(self) -> bytes:
+        if not self._has_stopped:
+            raise StreamError("An answer has ended without a reason.")
         self.is_complete = True
         self.usage = usage_of(self._prompt, self._output, self._cached)
         return self._tell.end(self.usage)

@@ -122,7 +122,7 @@ def read_chat(call: Incoming, who: str, takes: Iterable[str] = ()) -> ChatReques
             system.append(turn.text)
         else:
             turns.append(turn)
-    tools = tuple(_tool(t, f"tools[{i}]") for i, t in enumerate(body.get("tools") or ()))
+    tools = tuple(_tool(t, f"tools[{i}]") for i, t in enumerate(_listed(body, "tools", "tools")))
     return ChatRequest(
         model=reading.text(body.get("model")),
         system=tuple(system),
@@ -193,7 +193,7 @@ def _turn(message: Any, at: str, who: str, names: dict[str, str]) -> Turn:
     if role == "assistant":
         calls = tuple(
             _call(made, f"{at}.tool_calls[{i}]")
-            for i, made in enumerate(message.get("tool_calls") or ())
+            for i, made in enumerate(_listed(message, "tool_calls", f"{at}.tool_calls"))
         )
         names.update({made.id: made.name for made in calls})
         return Turn(role="assistant", parts=parts, calls=calls)
@@ -207,6 +207,13 @@ def _turn(message: Any, at: str, who: str, names: dict[str, str]) -> Turn:
     raise BadRequestError(
         f"'{at}.role': expected system, developer, user, assistant or tool.", param=f"{at}.role"
     )
+
+
+def _listed(holder: Mapping[str, Any], name: str, at: str) -> list[Any]:
+    found = holder.get(name)
+    if found is not None and not isinstance(found, list):
+        raise BadRequestError(f"'{at}': expected a list.", param=at)
+    return found or []
 
 
 def _parts(content: Any, at: str, who: str) -> tuple[str | Image, ...]:

@@ -9,13 +9,13 @@ from headrace.fleet.backends import reading
 from headrace.fleet.backends.eventstream import Frame, FrameParser
 from headrace.fleet.backends.refusals import refusal
 from headrace.fleet.backends.telling import Teller, usage_of
-from headrace.fleet.backends.translating import Reader
+from headrace.fleet.backends.translating import FAILED, Reader
 from headrace.fleet.sse import StreamError
 
 _ENDS: Final[Mapping[str, str]] = {
     "end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls",
     "model_context_window_exceeded": "length", "guardrail_intervened": "content_filter",
-    "content_filtered": "content_filter",
+    "content_filtered": "content_filter", "malformed_model_output": FAILED, "malformed_tool_use": FAILED,
 }  # fmt: skip
 _EXCEPTIONS: Final[Mapping[str, int]] = {
     "throttlingException": 429, "serviceUnavailableException": 503, "validationException": 400,
@@ -47,7 +47,9 @@ class ConverseReader(Reader):
                 text = msgspec.json.encode(use.get("input") or {}).decode()
                 said.append(self._tell.arguments(0, self._calls[number], text))
         said.append(self._stop(value.get("stopReason")))
-        return b"".join(said) + self._end(reading.table(value.get("usage")))
+        if self.refusal is None:
+            said.append(self._end(reading.table(value.get("usage"))))
+        return b"".join(said)
 
     def _events(self, chunk: bytes) -> bytes:
         said: list[bytes] = []
@@ -65,16 +67,11 @@ class ConverseReader(Reader):
 
     def _frame(self, frame: Frame) -> bytes:
         value = reading.decode(frame.payload)
+        if frame.headers.get(":message-type", "event") != "event":
+            self._except(frame.headers, reading.table(value))
+            return b""
         if not isinstance(value, dict):
             raise StreamError("An event of the stream is no JSON object.")
-        kind = frame.headers.get(":message-type", "event")
-        if kind != "event":
-            name = frame.headers.get(":exception-type") or frame.headers.get(":error-code", "")
-            message = reading.text(value.get("message")) or frame.headers.get(
-                ":error-message", name
-            )
-            self.refusal = refusal(_EXCEPTIONS.get(name, 500), message)
-            return b""
         number = reading.count(value.get("contentBlockIndex")) or 0
         match frame.headers.get(":event-type"):
             case "contentBlockStart":
@@ -87,6 +84,14 @@ class ConverseReader(Reader):
             case "metadata":
                 return self._end(reading.table(value.get("usage"))) if self._has_stopped else b""
         return b""
+
+    def _except(self, headers: Mapping[str, str], value: dict[str, Any]) -> None:
+        """An exception has a message in its payload; an error that the service does not model has headers alone."""
+        name = headers.get(":exception-type") or headers.get(":error-code", "")
+        # Codes of errors are names too, and begin with a capital letter.
+        status = _EXCEPTIONS.get(name[:1].lower() + name[1:], 500)
+        message = reading.text(value.get("message")) or headers.get(":error-message", name)
+        self.refusal = refusal(status, message)
 
     def _start(self, number: int, use: dict[str, Any]) -> bytes:
         self._calls[number] = len(self._calls)
@@ -104,7 +109,7 @@ class ConverseReader(Reader):
 
     def _stop(self, reason: Any) -> bytes:
         self._has_stopped = True
-        return self._tell.finish(0, _ENDS.get(reading.text(reason), "stop"))
+        return self._finish(0, reading.text(reason), _ENDS)
 
     def _end(self, usage: dict[str, Any]) -> bytes:
         self.is_complete = True

@@ -8,13 +8,19 @@ import msgspec
 from headrace.fleet.backends import reading
 from headrace.fleet.backends.refusals import refusal
 from headrace.fleet.backends.telling import Teller, usage_of
-from headrace.fleet.backends.translating import SseReader
+from headrace.fleet.backends.translating import FAILED, SseReader
 
 _ENDS: Final[Mapping[str, str]] = {
     "STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "content_filter", "RECITATION": "content_filter",
     "BLOCKLIST": "content_filter", "PROHIBITED_CONTENT": "content_filter", "SPII": "content_filter",
-    "IMAGE_SAFETY": "content_filter", "LANGUAGE": "content_filter",
+    "IMAGE_SAFETY": "content_filter", "LANGUAGE": "content_filter", "MODEL_ARMOR": "content_filter",
+    "IMAGE_PROHIBITED_CONTENT": "content_filter", "IMAGE_RECITATION": "content_filter",
+    "MALFORMED_FUNCTION_CALL": FAILED, "UNEXPECTED_TOOL_CALL": FAILED, "TOO_MANY_TOOL_CALLS": FAILED,
+    "MALFORMED_RESPONSE": FAILED, "MISSING_THOUGHT_SIGNATURE": FAILED, "OTHER": FAILED, "IMAGE_OTHER": FAILED,
+    "NO_IMAGE": FAILED,
 }  # fmt: skip
+
+_CALLED: Final = {**_ENDS, "STOP": "tool_calls"}
 
 
 class CandidateReader(SseReader):
@@ -45,23 +51,24 @@ class CandidateReader(SseReader):
             said += [self._part(index, part) for part in reading.tables(content.get("parts"))]
             reason = reading.text(candidate.get("finishReason"))
             if reason and reason != "FINISH_REASON_UNSPECIFIED":
-                self._ends[index] = _ENDS.get(reason, "stop")
+                self._ends[index] = reason
+                if _ENDS.get(reason) == FAILED:
+                    self._fail(reason)
         if reading.table(value.get("promptFeedback")).get("blockReason"):
-            self._ends.setdefault(0, "content_filter")
+            self._ends.setdefault(0, "SAFETY")
         self._count(reading.table(value.get("usageMetadata")))
         return b"".join(said)
 
     def _closed(self) -> bytes:
         if not self._ends or None in self._ends.values() or not self._parser.is_idle:
             return b""
+        if self.refusal is not None:
+            return b""
         self.is_complete = True
         said = [
             # One that was cut off or blocked behind a call did not end with it.
-            self._tell.finish(
-                index, "tool_calls" if reason == "stop" and index in self._num_calls else reason
-            )
+            self._finish(index, reason or "", _CALLED if index in self._num_calls else _ENDS)
             for index, reason in sorted(self._ends.items())
-            if reason is not None
         ]
         return b"".join(said) + self._tell.end(self.usage)
 

@@ -61,8 +61,8 @@ class Teller(Protocol):
         """More of the arguments of that call, JSON as text."""
         ...
 
-    def finish(self, index: int, reason: str) -> bytes:
-        """The choice has ended."""
+    def finish(self, index: int, reason: str, native: str = "") -> bytes:
+        """The choice has ended. `native` is the server's own word, where `reason` only stands for it."""
         ...
 
     def end(self, usage: Usage | None) -> bytes:
@@ -78,6 +78,8 @@ class StreamTeller:
     def __init__(self, head: Head) -> None:
         self._head = head
         self._begun: set[int] = set()
+        #: Calls of which no argument was told, by choice.
+        self._bare: dict[int, set[int]] = {}
 
     def text(self, index: int, piece: str) -> bytes:
         if not self._head.is_chat:
@@ -96,18 +98,24 @@ class StreamTeller:
         }
         if extra is not None:
             call["extra_content"] = extra
+        self._bare.setdefault(index, set()).add(number)
         return self._delta(index, {"tool_calls": [call]})
 
     def arguments(self, index: int, number: int, piece: str) -> bytes:
         if not piece:
             return b""
+        self._bare.get(index, set()).discard(number)
         call = {"index": number, "function": {"arguments": piece}}
         return self._delta(index, {"tool_calls": [call]})
 
-    def finish(self, index: int, reason: str) -> bytes:
+    def finish(self, index: int, reason: str, native: str = "") -> bytes:
+        more = _native(native)
         if not self._head.is_chat:
-            return self._chunk(index, {"text": ""}, reason)
-        return self._role(index) + self._chunk(index, {"delta": {}}, reason)
+            return self._chunk(index, {"text": "", **more}, reason)
+        # Clients read arguments as JSON: of a call without any they are an empty object.
+        bare = [self.arguments(index, number, "{}") for number in sorted(self._bare.get(index, ()))]
+        last = self._chunk(index, {"delta": {}, **more}, reason)
+        return self._role(index) + b"".join(bare) + last
 
     def end(self, usage: Usage | None) -> bytes:
         if not self._head.with_usage:
@@ -146,6 +154,7 @@ class _Choice:
         self.reasoning: list[str] = []
         self.calls: dict[int, dict[str, Any]] = {}
         self.reason: str | None = None
+        self.native = ""
 
 
 class WholeTeller:
@@ -182,8 +191,9 @@ class WholeTeller:
             call["function"]["arguments"].append(piece)
         return b""
 
-    def finish(self, index: int, reason: str) -> bytes:
-        self._choice(index).reason = reason
+    def finish(self, index: int, reason: str, native: str = "") -> bytes:
+        choice = self._choice(index)
+        choice.reason, choice.native = reason, native
         return b""
 
     def end(self, usage: Usage | None) -> bytes:
@@ -204,7 +214,7 @@ class WholeTeller:
 
     def _said(self, index: int, choice: _Choice) -> dict[str, Any]:
         text = "".join(choice.text)
-        end = {"logprobs": None, "finish_reason": choice.reason}
+        end = {"logprobs": None, "finish_reason": choice.reason, **_native(choice.native)}
         if not self._head.is_chat:
             return {"index": index, "text": text, **end}
         message: dict[str, Any] = {"role": "assistant", "content": text}
@@ -216,6 +226,10 @@ class WholeTeller:
                 call["function"]["arguments"] = "".join(call["function"]["arguments"]) or "{}"
             message["tool_calls"] = [choice.calls[number] for number in sorted(choice.calls)]
         return {"index": index, "message": message, **end}
+
+
+def _native(word: str) -> dict[str, str]:
+    return {"native_finish_reason": word} if word else {}
 
 
 def teller_for(call: Incoming, head: Head) -> Teller:

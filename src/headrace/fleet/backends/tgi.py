@@ -118,10 +118,9 @@ class TokenReader(SseReader):
         prompt = reading.count(details.get("input_length"))
         if made is not None and prompt is not None:
             self.usage = usage_of(prompt, made)
-        reason = _ENDS.get(reading.text(details.get("finish_reason")), "stop")
         return b"".join((
             said,
             self._tell.text(0, self._stop.rest()),
-            self._tell.finish(0, reason),
+            self._finish(0, reading.text(details.get("finish_reason")), _ENDS),
             self._tell.end(self.usage),
         ))  # fmt: skip

@@ -1,16 +1,23 @@
 """What the readers of translated answers have in common: bytes in, one of two forms, a state that says how it ended."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, Final
 
 from headrace.api.usage import Usage
 from headrace.fleet.backends import reading
+from headrace.fleet.backends.refusals import refusal
 from headrace.fleet.backends.telling import Teller
 from headrace.fleet.backends.values import Refusal
 from headrace.fleet.sse import EventParser, StreamError
 
 #: A whole answer that is translated may be as large as this.
 MAX_WHOLE_BYTES: Final = 64 * 1024 * 1024
+#: Stands in a table of ends for those that say that the model failed.
+FAILED: Final = "error"
+#: What an end is told as that nobody has heard of: in OpenAI's words, that something may be missing.
+UNKNOWN: Final = "content_filter"
+_MAX_WORD: Final = 100
 
 
 class Reader(ABC):
@@ -57,6 +64,24 @@ class Reader(ABC):
     def _closed(self) -> bytes:
         """A stream's body has ended; most protocols have said their end before."""
         return b""
+
+    def _finish(self, index: int, word: str, ends: Mapping[str, str]) -> bytes:
+        """A choice has ended for this reason; `ends` has OpenAI's words for the server's. One that is not there is told
+        beside ours, which then never says that all is well. Raises StreamError where no reason is given.
+        """
+        if not word:
+            raise StreamError("An answer has ended without a reason.")
+        reason = ends.get(word)
+        if reason == FAILED:
+            self._fail(word)
+            return b""
+        if reason is None:
+            return self._tell.finish(index, UNKNOWN, word[:_MAX_WORD])
+        return self._tell.finish(index, reason)
+
+    def _fail(self, word: str) -> None:
+        """The model could not do it, and says so by how it ended: an error, so that nobody takes it for an answer."""
+        self.refusal = refusal(502, f"The model ended its answer with '{word[:_MAX_WORD]}'.")
 
     def _whole(self, value: dict[str, Any]) -> bytes:
         """What an answer in one piece says; protocols that are always read as streams have none."""

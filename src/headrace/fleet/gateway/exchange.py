@@ -1,6 +1,7 @@
 """One try: one request at one replica, from its lease to the end of its answer."""
 
 from collections.abc import Callable
+from typing import NoReturn
 
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.core.clock import Clock
@@ -22,7 +23,8 @@ from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 #: Headers of clients that replicas are sent too.
 _PASSED_ON = ("accept", "traceparent", "tracestate", "anthropic-version", "anthropic-beta")
 #: Errors that say something of the replica, and nothing of the request.
-_ITS_OWN = (403, 404, 405, 407)
+_ITS_OWN = (402, 403, 404, 405, 407)
+_INSIDE = "an error inside of an answer"
 _MAX_SEED_DIGITS = 20
 #: Seconds per token that an answer in one piece may take: it shows nothing until it is complete.
 _SLOWEST_TOKEN = 0.25
@@ -131,20 +133,20 @@ class Exchange:
         """An error: the client's, which it gets, or one that another replica may not make."""
         body = await response.read_all(self._config.max_response_bytes)
         refusal = self._replica.backend.refusal(response.status, _texts(response), body)
+        self._raise(refusal, f"status {response.status}", answer)
+
+    def _raise(self, refusal: wire.Refusal, detail: str, answer: Answer) -> NoReturn:
+        """What the replica says, in place of an answer or within one."""
         if refusal.is_overload:
-            raise UpstreamError(
-                FailureKind.OVERLOADED,
-                f"status {response.status}",
-                retry_after=refusal.retry_after,
-            )
+            raise UpstreamError(FailureKind.OVERLOADED, detail, retry_after=refusal.retry_after)
         # Our key is wrong there, whatever the client sends: it must not look idle, and so draw all requests.
         if refusal.is_retryable or refusal.status == 401:
-            raise UpstreamError(FailureKind.STATUS, f"status {response.status}")
+            raise UpstreamError(FailureKind.STATUS, detail)
         # What it goes on from is kept by this replica or by none.
         is_lost = refusal.status == 404 and self._call.previous_response
         is_own = refusal.status in _ITS_OWN and not is_lost
         if answer.has_begun or is_own:
-            raise UpstreamError(FailureKind.REFUSED, f"status {response.status}")
+            raise UpstreamError(FailureKind.REFUSED, detail)
         raise RefusedError(refusal)
 
     async def _whole(
@@ -158,7 +160,9 @@ class Exchange:
         headers = response.headers
         if reader is not None:
             body = reader.feed(body) + reader.finish()
-            if reader.refusal is not None or not reader.is_complete:
+            if reader.refusal is not None:
+                self._raise(reader.refusal, _INSIDE, answer)
+            if not reader.is_complete:
                 raise UpstreamError(FailureKind.GARBAGE, "an answer that is not whole")
             headers = {b"content-type": reader.content_type.encode()}
         if not progress.note_whole(body):
@@ -186,7 +190,7 @@ class Exchange:
                 await answer.write(events)
             relay.check()
             if reader is not None and reader.refusal is not None:
-                raise UpstreamError(FailureKind.STATUS, "an error in the middle of a stream")
+                self._raise(reader.refusal, _INSIDE, answer)
         if reader is not None and (events := relay.feed(reader.finish())):
             answer.claim(relay.progress, self._route)
             await answer.write(events)

@@ -28,6 +28,10 @@ _NEWS: Final = re.compile(
     rb'|(?:^event: ?|"type":\s*")(?:error|message_stop|response\.(?:completed|failed|incomplete))\b',
     re.MULTILINE,
 )
+#: In an event that tells of an error: the server has no room. Anthropic says so in a stream with the status 200.
+_FULL: Final = re.compile(
+    rb'"type":\s*"(?:overloaded_error|rate_limit_error)"|"code":\s*"?(?:429|503|529|overloaded|rate_limit_exceeded)\b'
+)
 #: APIs that name their events: what one is called, and what says that it is a piece of text.
 _NAME: Final = re.compile(rb"^event: ?(\S+)", re.MULTILINE)
 _PIECE: Final = b"delta\ndata:"
@@ -191,7 +195,7 @@ class Relay:
         kind = name[1].decode("latin-1") if name is not None else kind
         if kind == "error":
             said = data[1] if data is not None else b""
-            raise UpstreamError(FailureKind.STATUS, said[:200].decode("utf-8", "replace"))
+            raise UpstreamError(_kind_of(said), said[:200].decode("utf-8", "replace"))
         num_tokens = self._count(event + b"\n\n")
         if not has_ids:
             self.progress.num_tokens += num_tokens
@@ -246,8 +250,13 @@ def _read(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             raise UpstreamError(FailureKind.GARBAGE, "an event cannot be read: its choices")
         has_failed = has_failed or choice.get("finish_reason") == "error"
     if has_failed:
-        raise UpstreamError(FailureKind.STATUS, str(chunk.get("error") or chunk)[:200])
+        raise UpstreamError(_kind_of(data), str(chunk.get("error") or chunk)[:200])
     return chunk, choices
+
+
+def _kind_of(said: bytes) -> FailureKind:
+    """Of an event that tells of a failure: one that is full has not failed."""
+    return FailureKind.OVERLOADED if _FULL.search(said) else FailureKind.STATUS
 
 
 def _without_role(choices: list[dict[str, Any]]) -> bool:

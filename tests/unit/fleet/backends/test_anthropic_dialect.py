@@ -259,7 +259,7 @@ def test_a_stream_that_is_cut_off_is_not_complete(cut: int) -> None:
     ("theirs", "ours"),
     [
         ("end_turn", "stop"), ("max_tokens", "length"), ("stop_sequence", "stop"), ("refusal", "content_filter"),
-        ("model_context_window_exceeded", "length"), ("something_new", "stop"),
+        ("model_context_window_exceeded", "length"), ("something_new", "content_filter"),
     ],
 )  # fmt: skip
 def test_stop_reasons(theirs: str, ours: str) -> None:
