@@ -6,8 +6,9 @@
 namespace headrace::HR_ISA {
 namespace {
 
+// `ahead`, where not null, is a panel of the next tiles, which is asked for as this one is read.
 template <int MR, int NP>
-HR_INLINE void run_tile(const TileJob& job, int64_t p, int row) {
+HR_INLINE void run_tile(const TileJob& job, int64_t p, int row, const std::byte* ahead) {
   const std::byte* panel = job.panels + p * job.layout.bytes;
   const std::byte* x = job.x + row * job.x_stride;
   __m512 acc[MR][NP];
@@ -19,6 +20,7 @@ HR_INLINE void run_tile(const TileJob& job, int64_t p, int row) {
   const int64_t pairs = (job.num_inputs + 1) / 2;
   const int64_t whole = job.num_inputs / 2;
   for (int64_t k = 0; k < pairs; ++k) {
+    if (ahead != nullptr) __builtin_prefetch(ahead + k * kAlignment, 0, 2);
     __m512bh weight[NP];
 #pragma GCC unroll 4
     for (int n = 0; n < NP; ++n) {
@@ -43,15 +45,26 @@ HR_INLINE void run_tile(const TileJob& job, int64_t p, int row) {
   }
 }
 
+// NP panels from p on. Each of the last tiles of rows asks for one of the next panels: with a
+// single tile the hardware sees one stream and needs no help; with more it loses the thread while
+// panels are read again.
+template <int MR, int NP>
+HR_INLINE void run_panels(const TileJob& job, int64_t p) {
+  const std::byte* next = job.panels + (p + NP) * job.layout.bytes;
+  const int tiles = (job.last_row - job.first_row + MR - 1) / MR;
+  for (int tile = 0; tile < tiles; ++tile) {
+    const int after = tiles - 1 - tile;
+    const bool asks = tiles > 1 && after < NP;
+    run_tile<MR, NP>(job, p, job.first_row + tile * MR,
+                     asks ? next + after * job.layout.bytes : nullptr);
+  }
+}
+
 template <int MR, int NP>
 void run(const TileJob& job) {
   int64_t p = job.first_panel;
-  for (; p + NP <= job.last_panel; p += NP) {
-    for (int row = job.first_row; row < job.last_row; row += MR) run_tile<MR, NP>(job, p, row);
-  }
-  for (; p < job.last_panel; ++p) {
-    for (int row = job.first_row; row < job.last_row; row += MR) run_tile<MR, 1>(job, p, row);
-  }
+  for (; p + NP <= job.last_panel; p += NP) run_panels<MR, NP>(job, p);
+  for (; p < job.last_panel; ++p) run_panels<MR, 1>(job, p);
 }
 
 template <int MR>
