@@ -68,6 +68,32 @@ BAD = {
     "where YAML ends": ("replicas: [", "(line 1, column 12)"),
     "wrong type": ("gateway: {port: many}", "gateway.port"),
     "out of bounds": ("gateway: {port: 70000}", "gateway.port"),
+    "words of people": ("gateway: {port: x}", "'gateway.port' in"),
+    "a number as a list": (
+        "name: a\ngateway:\n  port:\n    - 1\n",
+        "fleet.yaml, line 3: expected a whole number, got a list.",
+    ),
+    "text for a number": (
+        "pools:\n- name: a\n  model: m\n- name: b\n  model: m\n  min_replicas: few\n",
+        "'pools[1].min_replicas' in",
+    ),
+    "line of an entry": (
+        "pools:\n- name: a\n  model: m\n- name: b\n  model: m\n  min_replicas: few\n",
+        "line 6: expected a whole number, got a string.",
+    ),
+    "something missing": (
+        "pools:\n- {name: a, model: m}\n- model: m\n",
+        "line 3: it is missing.",
+    ),
+    "name of what is missing": ("pools: [{model: m}]", "'pools[0].name' in"),
+    "key of a table": (
+        "replicas:\n- url: http://a\n  labels:\n    zone: 5\n",
+        "'replicas[0].labels' in",
+    ),
+    "either of several types": (
+        "pools: [{name: a, model: m, serve: {x: {}}}]",
+        "expected true or false or a whole number or a number or a string, got a table.",
+    ),
     "negative": ("gateway: {timeouts: {connect: -1s}}", "connect"),
     "no duration": ("gateway: {timeouts: {connect: soon}}", "gateway.timeouts.connect"),
     "no size": ("gateway: {max_body_bytes: big}", "big"),
@@ -82,8 +108,8 @@ BAD = {
     "two of an id": ("replicas: [{url: 'http://a', id: x}, {url: 'http://b', id: x}]", "'x'"),
     "unset variable": ("replicas: [{url: '${NO_SUCH_VARIABLE_HERE}'}]", "NO_SUCH_VARIABLE_HERE"),
     "not YAML": ("replicas: [", "YAML"),
-    "a text": ("just words", "object"),
-    "a list": ("- 1", "object"),
+    "a text": ("just words", "line 1: expected a table, got a string."),
+    "a list": ("- 1", "expected a table, got a list."),
     "binary": ("\x00\x01", "YAML"),
     "a tag": ("!!python/object/apply:os.system ['true']", "YAML"),
 }

@@ -22,17 +22,20 @@ def table(plan: Plan, *, users: int, context: int) -> str:
             "KV",
             f"{format_size(plan.kv_bytes_per_token)} a token, {format_size(plan.kv_bytes_per_sequence)} a request of {context} tokens",
         ),
-        ("memory for KV", f"{format_size(plan.kv_bytes)}: {plan.max_sequences} requests at once"),
+        (
+            "memory for KV",
+            f"{format_size(plan.kv_bytes)}: {_number(plan.max_sequences, 'request')} at once",
+        ),
         ("first token", f"{1000 * plan.ttft:.1f} ms for a prompt that runs alone"),
     ]
     if plan.batch:
         rows += [
-            ("batch", f"{plan.batch} requests, limited by {plan.limited_by}"),
+            ("batch", f"{_number(plan.batch, 'request')}, limited by {plan.limited_by}"),
             ("token", f"{1000 * plan.tpot:.2f} ms at that batch"),
             ("output", f"{plan.tokens_per_second:.0f} tokens/s a replica"),
             (
                 "replicas",
-                f"{plan.replicas} for {users} requests at once ({plan.accelerators} accelerators)",
+                f"{plan.replicas} for {_number(users, 'request')} at once ({_number(plan.accelerators, 'accelerator')})",
             ),
         ]
     else:
@@ -50,6 +53,10 @@ def table(plan: Plan, *, users: int, context: int) -> str:
         rows.append(("tensor parallel", ", ".join(words)))
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name.ljust(width)}  {text}" for name, text in rows)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _activations(plan: Plan) -> list[tuple[str, str]]:

@@ -16,6 +16,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from headrace.config import env
+from headrace.config.faults import fault_of, missing_field, place_of
+from headrace.config.fleet.lines import line_of
 from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.secret import Secret
@@ -24,35 +26,33 @@ from headrace.core.errors import ConfigError
 
 MAX_FILE_BYTES = 8 * 1024 * 1024
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-_PLACE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
 
 T = TypeVar("T")
 
 
 def read_fleet(file: Path) -> FleetConfig:
     """Raises ConfigError."""
-    tree = _parse(file)
+    content = _content(file)
+    tree = _parse(content, file)
     if tree is None:
         raise ConfigError(
             f"The file {file} is empty: it must name replicas, or where they are found."
         )
-    return _convert(tree, FleetConfig, file)
+    return _convert(tree, FleetConfig, file, content)
 
 
 def read_replicas(file: Path) -> tuple[ReplicaSpec, ...]:
     """A file with nothing but a list of replicas, or a table with one called `replicas`. Raises ConfigError."""
-    tree = _parse(file)
+    content = _content(file)
+    tree, at = _parse(content, file), ""
     if isinstance(tree, Mapping):
-        tree = tree.get("replicas")
+        tree, at = tree.get("replicas"), "replicas"
     elif tree is None:  # half written, more likely than meant
         raise ConfigError(f"The file {file} is empty; write [] where there are no replicas.")
-    return _convert(tree or [], tuple[ReplicaSpec, ...], file)
+    return _convert(tree or [], tuple[ReplicaSpec, ...], file, content, at)
 
 
-def _parse(file: Path) -> Any:
-    # Only a gateway needs its parser.
-    import yaml
-
+def _content(file: Path) -> bytes:
     try:
         with file.open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
@@ -60,6 +60,13 @@ def _parse(file: Path) -> Any:
         raise ConfigError(f"The file {file} cannot be read: {error.strerror}.") from None
     if len(content) > MAX_FILE_BYTES:
         raise ConfigError(f"The file {file} has more than {MAX_FILE_BYTES} bytes.")
+    return content
+
+
+def _parse(content: bytes, file: Path) -> Any:
+    # Only a gateway needs its parser.
+    import yaml
+
     try:
         return yaml.load(content, Loader=_strict(yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
@@ -93,19 +100,29 @@ def _strict(loader: Any) -> Any:
     return Strict
 
 
-def _convert(tree: Any, kind: type[T], file: Path) -> T:
+def _convert(tree: Any, kind: type[T], file: Path, content: bytes, at: str = "") -> T:
+    """`tree` is what stands `at` a place of the file."""
+
+    def fault(path: str, what: str) -> ConfigError:
+        place = f"{at}{path}" if path.startswith("[") else ".".join(filter(None, (at, path)))
+        line = line_of(content, place)
+        where = f"{file}" if line is None else f"{file}, line {line}"
+        named = f"'{place}' in {where}" if place else where
+        return ConfigError(f"{named}: {what.rstrip('.')}.")
+
     try:
         return msgspec.convert(
             _prepared(tree if tree is not None else {}, kind), kind, dec_hook=construct
         )
     except msgspec.ValidationError as error:
-        match = _PLACE.match(str(error))
-        what, path = (match["what"], match["path"]) if match else (str(error), None)
-        where = f"'{path}' in {file}" if path else f"{file}"
-        raise ConfigError(f"{where}: {what.replace('`', '')}.") from None
+        what, way = place_of(str(error))
+        path = (way or "").removeprefix("$").removeprefix(".").replace("[...]", "")
+        missing = missing_field(what)
+        if missing is not None:
+            raise fault(f"{path}.{missing}".lstrip("."), "it is missing") from None
+        raise fault(path, fault_of(what).replace("an object", "a table")) from None
     except _ValueError as error:
-        where = "".join(error.path).lstrip(".")
-        raise ConfigError(f"'{where}' in {file}: {error.what}") from None
+        raise fault("".join(error.path).lstrip("."), error.what) from None
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from None
 
@@ -159,7 +176,7 @@ def _check_known(table: dict[Any, Any], names: list[str]) -> None:
         if key not in names:
             near = difflib.get_close_matches(str(key), names, n=1)
             hint = f"the nearest is '{near[0]}'." if near else f"there are {', '.join(names)}."
-            error = _ValueError(f"is no setting; {hint}")
+            error = _ValueError(f"there is no such setting; {hint}")
             error.path.append(f".{key}")
             raise error
 

@@ -84,7 +84,7 @@ class PoolsAdmin:
         await send_json(send, self.status())
 
     def status(self) -> PoolsStatus:
-        """Of all pools, as of the last look."""
+        """Of all pools."""
         return status_of(self._controller, self._clock)
 
     async def _scale(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,16 +127,17 @@ def _whole(query: dict[str, str], name: str, default: int, *, least: int, most: 
 
 
 def status_of(controller: Controller, clock: Clock) -> PoolsStatus:
-    """Of all pools, as of the last look; for the dashboard too."""
+    """Of all pools: decisions of the last look, phases by now; for the dashboard too."""
     now = clock.monotonic()
     planner, decisions = controller.planner, controller.entries.latest()
+    facts = controller.sensors.facts({})
     signals = {
         pool.name: seen
         for key, seen in controller.signals.items()
         for pool in planner.groups.get(key, ())
     }
     pools = tuple(
-        pool_status(planner, name, decisions.get(name), signals.get(name), now)
+        pool_status(planner, name, decisions.get(name), signals.get(name), facts, now)
         for name in planner.pools
     )
     return PoolsStatus(

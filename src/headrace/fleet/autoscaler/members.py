@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from headrace.core.stats import ReplicaState
 from headrace.fleet.drivers.protocol import Instance, InstanceState
@@ -91,6 +92,21 @@ def observed(
         since = old.since if old is not None and old.phase is phase else now
         found[instance.id] = Member(instance=instance, phase=phase, since=since, facts=known)
     return found
+
+
+def seen_now(member: Member, facts: Facts | None, now: float) -> Member:
+    """Between two looks of the autoscaler: one whose start is over, or that serves no more. None: the gateway has no such
+    replica.
+    """
+    if facts is None:
+        return member
+    is_ready = facts.is_ready and not facts.is_draining
+    if is_ready and member.phase in (Phase.STARTING, Phase.UNREADY):
+        since = facts.ready_since if facts.ready_since is not None else now
+        return replace(member, phase=Phase.READY, since=since, facts=facts)
+    if not facts.is_ready and member.phase is Phase.READY:
+        return replace(member, phase=Phase.UNREADY, since=now, facts=facts)
+    return member
 
 
 def _phase(instance: Instance, facts: Facts, before: Phase | None, is_waking: bool) -> Phase:

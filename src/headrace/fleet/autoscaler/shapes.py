@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from headrace.fleet.autoscaler.decision_log import Entry
-from headrace.fleet.autoscaler.members import Member
+from headrace.fleet.autoscaler.members import Facts, Member, seen_now
 from headrace.fleet.autoscaler.planner import Planner
 from headrace.fleet.autoscaler.values import Decision, Signals
 
@@ -98,9 +98,10 @@ def pool_status(
     name: str,
     decision: Decision | None,
     signals: Signals | None,
+    facts: Mapping[str, Facts],
     now: float,
 ) -> PoolStatus:
-    """`now` is `Clock.monotonic`."""
+    """`facts` are the gateway's by now: it may know more than at the last look. `now` is `Clock.monotonic`."""
     pool, backoff = planner.pools[name], planner.backoff(name)
     rollout = planner.revisions.rollouts.get(name)
     members = [m for m in planner.members.values() if m.instance.pool == name]
@@ -132,7 +133,7 @@ def pool_status(
             reason=rollout.reason,
             num_failed=rollout.num_failed,
         ),
-        instances=tuple(_instance(member, now) for member in members),
+        instances=tuple(_instance(seen_now(m, facts.get(m.id), now), now) for m in members),
     )
 
 

@@ -101,7 +101,7 @@ def summary(name: str, config: FleetConfig, url: str, *, keeps: bool) -> str:
     lines = [f"The fleet {name} is at {url}"]
     width = max(len(pool.name) for pool in config.pools)
     for pool in config.pools:
-        counts = f"{pool.min_replicas} to {pool.max_replicas} replicas"
+        counts = _counts(pool.min_replicas, pool.max_replicas)
         warm = f", {pool.warm_replicas} warm" if pool.warm_replicas else ""
         lines.append(f"  {pool.name.ljust(width)}  {pool.model}: {counts}{warm}, {pool.driver}")
     lines.append(
@@ -110,6 +110,11 @@ def summary(name: str, config: FleetConfig, url: str, *, keeps: bool) -> str:
         else "Ctrl-C finishes what runs, then stops the replicas."
     )
     return "\n".join(lines)
+
+
+def _counts(least: int, most: int) -> str:
+    words = f"{most}" if least == most else f"{least} to {most}"
+    return f"{words} replica{'' if most == 1 else 's'}"
 
 
 def _stop(name: str, config: FleetConfig, clock: Clock, grace: float, tell: Tell) -> int:

@@ -169,6 +169,9 @@ def test_the_command_prints_a_table_or_json(llama: str, capsys: pytest.CaptureFi
     table = capsys.readouterr().out
     assert "52 requests at once" in table
     assert "NVIDIA H100 data sheet" in table
+    assert "2 for 60 requests at once (2 accelerators)" in table
+    assert main(["plan", llama, "--gpus", "h100", "--context", "8192", "--users", "1"]) == 0
+    assert "1 for 1 request at once (1 accelerator)" in capsys.readouterr().out
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["replicas"] == 2
     assert main(["plan", llama, "--gpus", "h100", "--slo", "ttft=1ms"]) == 1
