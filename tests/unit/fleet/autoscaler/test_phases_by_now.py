@@ -16,7 +16,7 @@ POOL = PoolConfig(name="chat", model="m", min_replicas=1, max_replicas=1)
 
 def shown(world: World) -> InstanceStatus:
     (pool,) = status_of(world.controller, world.clock).pools
-    (instance,) = pool.instances
+    instance = pool.instances[0]
     return instance
 
 
