@@ -1,5 +1,6 @@
 """Stores of answers for tests: one in memory, one that is broken; and an open door."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
@@ -32,6 +33,25 @@ class DictStore:
 
     async def close(self) -> None:
         return
+
+
+class HangingStore(DictStore):
+    """Finds nothing, and takes what it is to keep only when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = asyncio.Event()
+        self.waiting = 0
+        """Bytes that it was given and has not taken."""
+
+    async def get(self, key: bytes) -> bytes | None:
+        return None
+
+    async def put(self, key: bytes, value: bytes, ttl: float) -> None:
+        self.waiting += len(value)
+        await self.goes_on.wait()
+        self.waiting -= len(value)
+        await super().put(key, value, ttl)
 
 
 class BrokenStore:

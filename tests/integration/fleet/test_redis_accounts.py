@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.accounts_of import account_of, accounts_config, accounts_over, key, scope_with
+from tests.support.in_process_gateway import until
 from tests.support.redis_server import redis_server
 
 from headrace.config.secret import Secret
@@ -21,6 +22,7 @@ from headrace.core.errors import (
     RateLimitError,
     UnavailableError,
 )
+from headrace.fleet.gateway.accounts import redis_store
 from headrace.fleet.gateway.accounts.account import NewKey
 from headrace.fleet.gateway.accounts.accounts import Accounts
 from headrace.fleet.gateway.accounts.meters import Estimate
@@ -291,6 +293,76 @@ async def test_settlements_wait_for_redis_to_come_back() -> None:
             await gateway.settled()
             assert (await gateway.money())[0] == 2.0
             await gateway.accounts.close()
+
+
+async def test_a_meter_that_someone_overwrote_keeps_nothing_else_from_being_settled(server) -> None:
+    """What comes through of a settlement comes through once: places are not given back again and again."""
+    limits = {**TOTAL, "concurrency": 2}
+    async with Gateway(server, "broken", limits=limits) as gateway:
+        redis, tag = gateway.store._redis, gateway.store._tag
+        first, second = [await gateway.reserve(1.0) for _ in range(2)]
+        await redis.set(f"{tag}m:k/a/total", "what is this")
+        first.settle(tokens=1, cost=nano(1.0))
+        await gateway.settled()
+        assert gateway.metrics.value(ACCOUNT_STORE_FAILURES, ()) == 1
+        assert await redis.get(f"{tag}m:k/a/places") == b"1"
+        assert await redis.hlen(f"{tag}holds") == 1
+        await redis.delete(f"{tag}m:k/a/total")
+        second.settle(tokens=1, cost=nano(2.0))
+        assert (await gateway.money())[0] == 2.0
+        assert not await redis.exists(f"{tag}m:k/a/places", f"{tag}holds", f"{tag}leases")
+
+
+async def test_what_dead_gateways_held_is_given_up_past_what_cannot_be_read(server) -> None:
+    dead = Gateway(server, "rubble", limits={**TOTAL, "concurrency": 3}, lease=0.1)
+    redis, tag = dead.store._redis, dead.store._tag
+    held = [await dead.reserve(1.0) for _ in range(2)]
+    await redis.hset(f"{tag}holds", held[0]._hold.id, "garbage")
+    await redis.set(f"{tag}m:k/a/total", "what is this")
+    async with Gateway(server, "rubble", limits=TOTAL) as other:
+        for _ in range(500):
+            await other.store.tidy()
+            if not await redis.exists(f"{tag}holds", f"{tag}leases"):
+                break
+            await asyncio.sleep(0.02)
+        assert other.metrics.value(ACCOUNT_LOST, ()) == 2
+        assert await redis.get(f"{tag}m:k/a/places") == b"1"  # that of the record that was garbage
+    await dead.die()
+
+
+async def test_a_settlement_that_redis_rejects_does_not_hold_up_those_behind_it(
+    server, monkeypatch
+) -> None:
+    monkeypatch.setattr(redis_store, "RETRY_PERIOD", 0.01)
+    monkeypatch.setattr(redis_store, "MAX_REJECTIONS", 3)
+    async with Gateway(server, "rejected", limits=TOTAL) as gateway:
+        redis, tag = gateway.store._redis, gateway.store._tag
+        first, second = [await gateway.reserve(1.0) for _ in range(2)]
+        await redis.hdel(f"{tag}holds", first._hold.id)
+        await redis.lpush(f"{tag}lost:{first._hold.id}", "no text")
+        first.settle(tokens=1, cost=nano(1.0))
+        second.settle(tokens=1, cost=nano(2.0))
+        assert (await gateway.money())[0] == 2.0
+        # Tried again a few times, and then let go.
+        assert gateway.metrics.value(ACCOUNT_STORE_FAILURES, ()) == 4
+
+
+async def test_settlements_wait_for_a_redis_that_takes_no_writes(monkeypatch) -> None:
+    monkeypatch.setattr(redis_store, "RETRY_PERIOD", 0.01)
+    with (
+        tempfile.TemporaryDirectory(prefix="hr-") as directory,
+        redis_server(Path(directory)) as url,
+    ):
+        async with Gateway(url, "replica", limits=TOTAL) as gateway:
+            held = await gateway.reserve(3.0)
+            await gateway.store._redis.execute_command("REPLICAOF", "127.0.0.1", "1")
+            held.settle(tokens=1, cost=nano(2.0))
+            await until(
+                lambda: gateway.metrics.value(ACCOUNT_STORE_FAILURES, ()) >= 3, "it is rejected"
+            )
+            assert gateway.store.backlog == 1
+            await gateway.store._redis.execute_command("REPLICAOF", "NO", "ONE")
+            assert await gateway.money() == (2.0, 0.0)
 
 
 async def test_created_keys_are_known_to_all_gateways(server) -> None:

@@ -256,28 +256,35 @@ class ResponseCache:
         if recorder.is_too_large:
             self._metrics.add(names.CACHE_STORES, ("too_large",))
             return
-        now = self._clock.wall()
-
-        def packed() -> tuple[Answer, bytes] | None:
-            answer = recorder.answer(now)
-            return (answer, pack(answer)) if answer is not None else None
-
         try:
-            found = await asyncio.to_thread(packed)
+            await self._keep_heard(question, recorder)
         finally:
-            recorder.close()
+            recorder.close()  # not before the store has it: a slow one must not have us hold more and more
+
+    async def _keep_heard(self, question: Question, recorder: Recorder) -> None:
+        now, semantic = self._clock.wall(), self._semantic
+
+        def packed() -> tuple[Answer | None, bytes] | None:
+            answer = recorder.answer(now)
+            if answer is None:
+                return None
+            # Read, it is several times as large as what is stored.
+            return (answer if semantic is not None else None), pack(answer)
+
+        found = await asyncio.to_thread(packed)
         if found is None:
             self._metrics.add(names.CACHE_STORES, ("unfit",))
             return
         answer, stored = found
+        recorder.hold(len(stored))
         try:
             await self._store.put(question.key, stored, self._config.ttl)
         except StoreError as error:
             self._failed(error)
             return
         self._metrics.add(names.CACHE_STORES, ("kept",))
-        if self._semantic is not None:
-            await self._semantic.learn(question, answer)
+        if semantic is not None and answer is not None:
+            await semantic.learn(question, answer)
 
     def _failed(self, error: StoreError) -> None:
         self._metrics.add(names.CACHE_ERRORS, ())

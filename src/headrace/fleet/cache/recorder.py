@@ -42,6 +42,12 @@ class Recorder:
         self._size = 0
         self._chunks.clear()
 
+    def hold(self, num_bytes: int) -> None:
+        """What was heard has another form now, of so many bytes, which waits to be kept: they count until `close`."""
+        self._budget.held += num_bytes - self._size
+        self._size = num_bytes
+        self._chunks.clear()
+
     def answer(self, now: float) -> Answer | None:
         """What may be kept. Call it when the body has ended well; reads all bytes, so not on the event loop."""
         if self.is_too_large:

@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 PREFIX: Final = b"headrace:answer:"
 _SCAN: Final = 500
+_MAX_CONNECTIONS: Final = 64
 
 
 class RedisStore:
@@ -37,12 +38,17 @@ class RedisStore:
                 "cache.redis needs the package redis: pip install 'headrace[redis]'."
             ) from None
         try:
-            client = redis.Redis.from_url(
-                url, socket_timeout=timeout, socket_connect_timeout=timeout, max_connections=64
+            # One that waits for a connection instead of failing: a burst must not look like a Redis that is down.
+            pool = redis.BlockingConnectionPool.from_url(
+                url,
+                max_connections=_MAX_CONNECTIONS,
+                timeout=timeout,
+                socket_timeout=timeout,
+                socket_connect_timeout=timeout,
             )
         except ValueError:
             raise ConfigError("cache.redis must be a redis:// or rediss:// address.") from None
-        return cls(client, timeout=timeout, clock=clock)
+        return cls(redis.Redis.from_pool(pool), timeout=timeout, clock=clock)
 
     async def get(self, key: bytes) -> bytes | None:
         value = await self._call(lambda: self._client.get(PREFIX + key))

@@ -1,9 +1,12 @@
 import asyncio
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 from tests.support.fake_clock import FakeClock
+from tests.support.redis_server import redis_server
 
 from headrace.core.errors import ConfigError
 from headrace.fleet.cache.redis_store import PREFIX, RedisStore
@@ -83,3 +86,15 @@ async def test_a_refused_connection_is_a_store_error() -> None:
     with pytest.raises(StoreError, match="did not answer"):
         await store.get(b"k")
     await store.close()
+
+
+async def test_a_burst_waits_for_connections_and_is_answered() -> None:
+    """More look-ups at once than there are connections: none of them is a failure."""
+    with (
+        tempfile.TemporaryDirectory(prefix="hr-") as directory,
+        redis_server(Path(directory)) as url,
+    ):
+        store = RedisStore.connect(url, timeout=20.0, clock=FakeClock())
+        await store.put(b"k", b"v", 60.0)
+        assert await asyncio.gather(*(store.get(b"k") for _ in range(300))) == [b"v"] * 300
+        await store.close()

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.answer_stores import BrokenStore, DictStore
+from tests.support.answer_stores import BrokenStore, DictStore, HangingStore
 from tests.support.fake_clock import FakeClock
+from tests.support.in_process_gateway import until
 
 from headrace.config.fleet.cache import CacheConfig, CacheMode
 from headrace.core.errors import BadRequestError, OverloadedError, UnavailableError
@@ -361,4 +362,36 @@ async def test_what_is_heard_for_the_cache_is_bounded_over_all() -> None:
         await gateway.ask({**BODY, "seed": 99})
     gateway.answer = {"choices": []}
     await gateway.ask({**BODY, "seed": 99})
+    assert gateway.cache._heard.held == 0
+
+
+async def test_answers_that_wait_for_a_slow_store_are_bounded_in_bytes():
+    store = HangingStore()
+    gateway = Gateway(store, max_flights_bytes=100_000, max_entry_bytes=40_000)
+    message = {"role": "assistant", "content": "4" * 30_000}
+    gateway.answer = {
+        **WHOLE, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+    }  # fmt: skip
+    for number in range(20):
+        inquiry = gateway.cache.ask(
+            path=CHAT, tenant="t", model="m", body={**BODY, "number": number}
+        )
+        await serve(gateway.cache, inquiry, Heard().send, gateway.make, gateway.admit)
+        await until(lambda: gateway.cache._heard.held == store.waiting, "the store has it")
+        assert store.waiting <= 100_000
+    assert gateway.made == 20
+    assert store.waiting > 60_000  # what fits waits, and the rest is let go of
+    store.goes_on.set()
+    await gateway.cache.settle()
+    assert gateway.metrics.value(names.CACHE_STORES, ("too_large",)) == 17
+    assert (gateway.cache._heard.held, len(store.values)) == (0, 3)
+
+
+@pytest.mark.parametrize("store", [DictStore(), BrokenStore()], ids=["kept", "broken"])
+@pytest.mark.parametrize("is_good", [True, False])
+async def test_nothing_is_held_when_an_answer_was_kept_or_could_not_be(store, is_good):
+    gateway = Gateway(store)
+    if not is_good:
+        gateway.answer = {**WHOLE, "choices": [{**WHOLE["choices"][0], "finish_reason": "error"}]}
+    await gateway.ask()
     assert gateway.cache._heard.held == 0

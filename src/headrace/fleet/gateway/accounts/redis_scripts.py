@@ -86,7 +86,8 @@ return {0, '0'}
 """
 )
 
-#: KEYS: holds, leases, lost, void. ARGV: hold, requests, tokens, cost. Returns 1 if it was held.
+#: KEYS: holds, leases, lost, void. ARGV: hold, requests, tokens, cost. Returns how many of its meters could not be
+#: settled. A script that fails undoes nothing, so the record goes first: what came through is not settled a second time.
 SETTLE: Final = (
     _METERS
     + """
@@ -96,24 +97,24 @@ if not record then
     if lost then
         redis.call('DEL', KEYS[3])
         for _, meter in ipairs(cjson.decode(lost)) do
-            redis.call('HINCRBY', meter[1], 'spent', whole(tonumber(ARGV[4]) - meter[2]))
+            redis.pcall('HINCRBY', meter[1], 'spent', whole(tonumber(ARGV[4]) - meter[2]))
         end
     else
         redis.call('SET', KEYS[4], '1', 'EX', 300)
     end
     return 0
 end
-local now = clock()
+redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('ZREM', KEYS[2], ARGV[1])
+local now, failed = clock(), 0
 for _, meter in ipairs(cjson.decode(record)) do
     local used = 0
     if meter[2] == 1 then used = tonumber(ARGV[2]) end
     if meter[2] == 2 then used = tonumber(ARGV[3]) end
     if meter[2] == 4 then used = tonumber(ARGV[4]) end
-    settle(meter, used, now)
+    if not pcall(settle, meter, used, now) then failed = failed + 1 end
 end
-redis.call('HDEL', KEYS[1], ARGV[1])
-redis.call('ZREM', KEYS[2], ARGV[1])
-return 1
+return failed
 """
 )
 
@@ -126,20 +127,21 @@ local now = clock()
 local ids = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', string.format('%.6f', now), 'LIMIT', 0, ARGV[3])
 for _, id in ipairs(ids) do
     local record = redis.call('HGET', KEYS[1], id)
-    if record then
+    redis.call('HDEL', KEYS[1], id)
+    redis.call('ZREM', KEYS[2], id)
+    local is_read, meters = pcall(cjson.decode, record or '')
+    if is_read then
         local charged = {}
-        for _, meter in ipairs(cjson.decode(record)) do
+        for _, meter in ipairs(meters) do
             local used = meter[4]
             if meter[2] == 4 then
                 if ARGV[2] ~= '1' then used = 0 end
                 charged[#charged + 1] = {meter[1], used}
             end
-            settle(meter, used, now)
+            pcall(settle, meter, used, now)
         end
         if #charged > 0 then redis.call('SET', ARGV[1] .. id, cjson.encode(charged), 'EX', 86400) end
     end
-    redis.call('HDEL', KEYS[1], id)
-    redis.call('ZREM', KEYS[2], id)
 end
 return #ids
 """

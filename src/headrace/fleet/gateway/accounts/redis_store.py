@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Iterable
-from typing import Final, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -36,6 +36,8 @@ MAX_PENDING: Final = 100_000
 MAX_CONNECTIONS: Final = 16
 #: Seconds before settlements are tried again.
 RETRY_PERIOD: Final = 0.5
+#: Times that Redis may answer one settlement with an error (it is read-only for a while, or full); then its lease ends.
+MAX_REJECTIONS: Final = 240
 #: Seconds that closing waits for settlements.
 CLOSE_SECONDS: Final = 5.0
 #: Seconds that money of past periods is kept.
@@ -45,6 +47,14 @@ _FAILURES = (RedisError, OSError, TimeoutError)
 T = TypeVar("T")
 
 log = logging.getLogger("headrace.fleet")
+
+
+class _Settlement(NamedTuple):
+    """What a hold came to, on its way to Redis."""
+
+    hold_id: str
+    actual: Actual
+    num_rejections: int = 0
 
 
 class RedisStore:
@@ -77,7 +87,9 @@ class RedisStore:
         self._sweep = self._redis.register_script(scripts.SWEEP)
         self._renew = self._redis.register_script(scripts.RENEW)
         self._holds: dict[str, Hold] = {}
-        self._pending: deque[tuple[str, Actual]] = deque()
+        self._pending: deque[_Settlement] = deque()
+        #: Redis is there and would not take them: those behind them go first.
+        self._rejected: deque[_Settlement] = deque()
         self._has_pending = asyncio.Event()
         # Two at once would each drop what the other has not sent.
         self._settling = asyncio.Lock()
@@ -94,7 +106,7 @@ class RedisStore:
     @property
     def backlog(self) -> int:
         """Part of Store."""
-        return len(self._pending)
+        return len(self._pending) + len(self._rejected)
 
     async def start(self) -> None:
         """Part of Store. Redis may come later."""
@@ -169,8 +181,10 @@ class RedisStore:
             async with asyncio.timeout(CLOSE_SECONDS):
                 while self._pending:
                     await self._settle_group()
-        except _FAILURES:
-            log.error("%d settlements could not be written; their leases end.", len(self._pending))
+        except _FAILURES as error:
+            self._note_failure(error)
+        if self.backlog:
+            log.error("%d settlements could not be written; their leases end.", self.backlog)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -204,16 +218,20 @@ class RedisStore:
             self.settle(hold, NOTHING)
 
     def _later(self, hold_id: str, actual: Actual) -> None:
-        if len(self._pending) >= MAX_PENDING:
+        if self.backlog >= MAX_PENDING:
             return  # Redis is away for long: the lease ends, and what was set aside counts as lost
-        self._pending.append((hold_id, actual))
+        self._pending.append(_Settlement(hold_id, actual))
         self._has_pending.set()
 
     async def _settle_all(self) -> None:
         while True:
             await self._has_pending.wait()
             self._has_pending.clear()
-            while self._pending:
+            while self.backlog:
+                if not self._pending:
+                    await asyncio.sleep(RETRY_PERIOD)
+                    self._pending.extend(self._rejected)
+                    self._rejected.clear()
                 try:
                     await self._settle_group()
                 except _FAILURES as error:
@@ -225,16 +243,26 @@ class RedisStore:
         async with self._settling:
             group = [self._pending[place] for place in range(min(GROUP, len(self._pending)))]
             async with self._redis.pipeline(transaction=False) as pipe:
-                for hold_id, actual in group:
+                for hold_id, actual, _ in group:
                     names = ("holds", "leases", f"lost:{hold_id}", f"void:{hold_id}")
                     await self._settle(
                         keys=[self._tag + name for name in names],
                         args=[hold_id, actual.requests, actual.tokens, actual.cost],
                         client=pipe,
                     )
-                await pipe.execute()
-            for _ in group:
+                answers = await pipe.execute(raise_on_error=False)
+            for settlement, answer in zip(group, answers, strict=True):
                 self._pending.popleft()
+                self._note_settled(settlement, answer)
+
+    def _note_settled(self, settlement: _Settlement, answer: object) -> None:
+        if not isinstance(answer, Exception):
+            if answer:
+                self._note_failure(f"{answer} limits of a request are of another kind there")
+            return
+        self._note_failure(answer)
+        if settlement.num_rejections < MAX_REJECTIONS:
+            self._rejected.append(settlement._replace(num_rejections=settlement.num_rejections + 1))
 
     async def _renew_all(self) -> None:
         while True:
@@ -262,9 +290,9 @@ class RedisStore:
                 "Limits cannot be counted at the moment.", retry_after=1.0
             ) from None
 
-    def _note_failure(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception | str) -> None:
         self._metrics.add(ACCOUNT_STORE_FAILURES, ())
-        log.error("Redis does not answer: %s", error or type(error).__name__)
+        log.error("Redis does not do what it is asked: %s", error or type(error).__name__)
 
     def _meter(self, name: str) -> str:
         return f"{self._tag}m:{name}"
