@@ -13,9 +13,13 @@ from tests.support.tiny_models import make_tiny_llama
 
 from headrace.config.fleet.drivers import DriversConfig, RayConfig
 from headrace.config.fleet.pools import DriverKind, PoolConfig, ResourcesConfig
+from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import SystemClock
+from headrace.core.stats import ReplicaState
+from headrace.fleet.autoscaler.warmth import HttpWarmth
 from headrace.fleet.drivers.build import make_driver
 from headrace.fleet.drivers.protocol import Driver, Instance, InstanceState
+from headrace.fleet.gateway.build import make_replica
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (headrace[ray])")
 
@@ -110,6 +114,29 @@ async def test_a_replica_serves_by_http_and_is_adopted_and_drained(
     await until_listed(driver, lambda listed: not listed)
     await asyncio.to_thread(wait_gone, int(facts["pid"]))
     assert await driver.describe(running.id) is None
+
+
+async def test_a_warm_one_is_parked_and_serves_when_it_is_woken(
+    driver: Driver, pool: PoolConfig
+) -> None:
+    await driver.start(pool, prestarted=True)
+    (running,) = await until_listed(driver, all_are(InstanceState.RUNNING))
+    spec = running.spec
+    assert spec is not None
+    replica = make_replica(FleetConfig(), spec)
+    warmth = HttpWarmth()
+    try:
+        for _ in range(1200):
+            if await warmth.state(replica) is ReplicaState.PARKED:
+                break
+            await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(ask, running, str(spec.api_key)) == 503
+        await warmth.wake(replica, pool)
+        assert await warmth.state(replica) is ReplicaState.READY
+        await warmth.park(replica)
+        assert await warmth.state(replica) is ReplicaState.PARKED
+    finally:
+        replica.pool.close()
 
 
 async def test_a_server_dies_with_its_actor_and_the_place_is_kept_until_it_is_cleared(

@@ -51,7 +51,7 @@ class PoolConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_replicas: Annotated[int, Meta(ge=1)] = 4
     """Never more."""
     warm_replicas: Annotated[int, Meta(ge=0)] = 0
-    """Beside those that serve: parked or pre-started, ready to take over in a moment."""
+    """Beside those that serve: parked or pre-started, ready to take over in a moment. Not with kubernetes."""
     serve: dict[str, str | int | float | bool] = {}
     """Flags of `headrace serve` without their dashes, such as `max-num-seqs: 16`."""
     resources: ResourcesConfig = ResourcesConfig()

@@ -6,6 +6,7 @@ from headrace.config.fleet.drivers import DriversConfig
 from headrace.config.fleet.pools import DriverKind, PoolConfig
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
+from headrace.core.errors import ConfigError
 from headrace.fleet.drivers.kubernetes.driver import KubernetesDriver
 from headrace.fleet.drivers.launching import check_pool
 from headrace.fleet.drivers.local.driver import LocalDriver
@@ -35,6 +36,11 @@ def make_drivers(fleet_name: str, config: FleetConfig, clock: Clock) -> dict[Dri
 
 
 def check_pools(pools: Iterable[PoolConfig]) -> None:
-    """Raises ConfigError for a pool whose flags a server would refuse."""
+    """Raises ConfigError for a pool whose flags a server would refuse, or that wants what its place cannot do."""
     for pool in pools:
         check_pool(pool)
+        if pool.warm_replicas and pool.driver is DriverKind.KUBERNETES:
+            raise ConfigError(
+                f"The pool {pool.name} cannot have warm_replicas: the pods of a Deployment are all alike, so none of them can be "
+                "started parked. Leave it out, and let min_replicas say how many serve at all times."
+            )

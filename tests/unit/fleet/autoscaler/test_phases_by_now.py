@@ -16,8 +16,7 @@ POOL = PoolConfig(name="chat", model="m", min_replicas=1, max_replicas=1)
 
 def shown(world: World) -> InstanceStatus:
     (pool,) = status_of(world.controller, world.clock).pools
-    instance = pool.instances[0]
-    return instance
+    return pool.instances[0]
 
 
 def test_an_adopted_replica_that_serves_is_shown_as_ready_before_the_next_look(

@@ -55,7 +55,7 @@ class KubernetesDriver:
     async def start(self, pool: PoolConfig, *, prestarted: bool = False) -> Instance:
         """One replica more; its pod has a name when it is made, so what is returned stands for it."""
         if prestarted:
-            raise DriverError("Pods cannot be started without a model.")
+            raise DriverError("Pods of a Deployment cannot be started parked.")
         async with self._lock:
             deployment = await self._deployment_of(pool.name)
             await self._scale(deployment, 1)

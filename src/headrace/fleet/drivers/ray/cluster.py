@@ -52,9 +52,11 @@ class Cluster:
         except ray.exceptions.RayError as error:
             raise _driver_error(error) from None
 
-    def start(self, pool: PoolConfig) -> Instance:
-        """It is PENDING until Ray has found a node with room for it. Raises DriverError, ConfigError."""
-        arguments = serve_arguments(pool, threads=round(pool.resources.cpus))
+    def start(self, pool: PoolConfig, *, parked: bool = False) -> Instance:
+        """It is PENDING until Ray has found a node with room for it; a `parked` one keeps its room. Raises DriverError,
+        ConfigError.
+        """
+        arguments = serve_arguments(pool, threads=round(pool.resources.cpus), parked=parked)
         ray = self._connected()
         name = Name(
             fleet=self._fleet,

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from headrace.config.fleet.drivers import RayConfig
 from headrace.config.fleet.pools import PoolConfig
 from headrace.core.clock import Clock
-from headrace.core.errors import DriverError
 from headrace.fleet.drivers.blocking import OneAtATime
 from headrace.fleet.drivers.protocol import Instance
 from headrace.fleet.drivers.ray.cluster import Cluster
@@ -23,10 +22,8 @@ class RayDriver:
         return await self._calls.do(self._cluster.list)
 
     async def start(self, pool: PoolConfig, *, prestarted: bool = False) -> Instance:
-        """PENDING until a node has room and its actor says where the server is."""
-        if prestarted:
-            raise DriverError("Replicas on Ray cannot be started without a model.")
-        return await self._calls.do(lambda: self._cluster.start(pool))
+        """PENDING until a node has room and its actor says where the server is; pre-started ones are parked."""
+        return await self._calls.do(lambda: self._cluster.start(pool, parked=prestarted))
 
     async def stop(self, instance_id: str, *, grace: float) -> None:
         """Its supervisor tells the server to end, and kills it after `grace` seconds."""
