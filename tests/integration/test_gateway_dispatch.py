@@ -131,6 +131,19 @@ async def test_a_stream_that_nobody_goes_on_with_ends_with_an_error(path):
             assert (await gateway.ask(seed=1, max_tokens=3)).text == text_of(1, 3)
 
 
+async def test_what_a_peer_told_without_ids_is_not_told_again():
+    """An older one, say: whoever went on from no ids would begin at the beginning."""
+    async with replicas(2) as fakes:
+        for fake in fakes:
+            fake.tells_ids = False
+            fake.faults.append(Fault(cut_at=700))
+        async with gateway_over(fakes) as gateway:
+            call = await gateway.ask(seed=5, max_tokens=12, stream=True)
+            assert call.text
+            assert text_of(5, 12).startswith(call.text)
+            assert call.error is not None
+
+
 async def test_several_choices_are_not_gone_on_with():
     async with replicas(2) as fakes:
         for fake in fakes:

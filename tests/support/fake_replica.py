@@ -74,6 +74,8 @@ class FakeReplica:
 
     model: str = "fake"
     peer_token: str | None = TOKEN
+    tells_ids: bool = True
+    """To its peers, as it should."""
     is_ready: bool = True
     is_draining: bool = False
     piece: int = 0
@@ -324,7 +326,7 @@ class _Answer:
         return token is not None and headers.get("x-headrace-peer") == token
 
     async def events(self, headers: dict[str, str]) -> AsyncIterator[bytes]:
-        shows = self.is_peer(headers)
+        shows = self.is_peer(headers) and self._replica.tells_ids
         if self._is_chat:
             yield self._event({"delta": {"role": "assistant", "content": ""}})
         held, comments = "", b""

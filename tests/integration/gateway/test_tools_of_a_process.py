@@ -42,13 +42,10 @@ async def ask(client, text=CALL, model="m"):
     return (await client.post("/v1/chat/completions", json=body)).json()
 
 
-async def until_called(client):
-    """Until the server's tools are there; the first call of one, which succeeds."""
-    async with asyncio.timeout(120):
-        while True:
-            if (await ask(client))["choices"][0]["message"]["content"] == "<3>":
-                return
-            await asyncio.sleep(0.1)
+async def until_connected(running):
+    """Until the gateway says that the server's tools are there: from then on the first call succeeds."""
+    said = "Tool server calc: 8 tools"
+    await until(lambda: any(said in line for line in running.lines), said, seconds=120.0)
 
 
 async def names(client):
@@ -62,7 +59,8 @@ async def test_what_a_process_lists_counts_and_reloads(tmp_path):
         with GatewayProcess(file) as running:
             await asyncio.to_thread(running.wait_ready)
             async with httpx.AsyncClient(base_url=running.url, timeout=30) as client:
-                await until_called(client)
+                await until_connected(running)
+                assert (await ask(client))["choices"][0]["message"]["content"] == "<3>"
                 assert (await ask(client, "hi", "pipe"))["choices"][0]["message"][
                     "content"
                 ] == "<hi>"

@@ -240,3 +240,19 @@ def test_anthropics_cached_tokens_are_a_part_of_the_prompt_too():
     cached = {**told, "cache_read_input_tokens": 5000, "cache_creation_input_tokens": 70}
     assert usage_of(cached) == AnswerUsage(5080, 5000, 2)
     assert usage_of({**cached, "cache_read_input_tokens": None}) == AnswerUsage(80, 0, 2)
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [{"reasoning_content": "so"}, {"reasoning": "so"}, {"tool_calls": [{"index": 0}]}, {"content": "so"}],
+)  # fmt: skip
+def test_whatever_a_model_makes_counts_as_its_first_token(delta):
+    """Also where the answer is gone on with by its text: one that thinks has begun with its first thought."""
+    value = {"id": "a", "created": 1, "choices": [{"index": 0, "delta": delta}]}
+    relay = Relay(
+        Progress(keeps_text=True), ends={"[DONE]"}, drops_usage=False, is_continuation=False
+    )
+    relay.feed(role())
+    assert relay.take_new() == 0
+    relay.feed(b"data: " + json.dumps(value).encode() + b"\n\n")
+    assert relay.take_new() == 1

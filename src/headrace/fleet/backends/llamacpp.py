@@ -39,14 +39,29 @@ class LlamaCppBackend(OpenAIBackend):
         )
 
     def resume(self, call: Incoming, progress: ResumePoint) -> Incoming | None:
-        """Its chat needs no fields for it, and refuses those that it does not know in some versions."""
-        going_on = super().resume(call, progress)
-        if going_on is None or going_on is call or call.path != CHAT:
+        """Its chat needs no fields for it, and refuses those that it does not know in some versions. A last message of the
+        assistant that a client sent was left open too: the answer belongs to it, for it refuses two of them.
+        """
+        begun = _begun(call)
+        going_on = super().resume(begun, progress)
+        if going_on is begun:
+            return call  # nothing was told: it is asked for again as it was
+        if going_on is None or call.path != CHAT:
             return going_on
         body = reading.table(reading.decode(going_on.body))
         for name in ("add_generation_prompt", "continue_final_message"):
             body.pop(name, None)
         return msgspec.structs.replace(going_on, body=msgspec.json.encode(body))
+
+
+def _begun(call: Incoming) -> Incoming:
+    """The call, saying what this server does unasked: it goes on with a last message of the assistant."""
+    body = reading.decode(call.body) if call.path == CHAT else None
+    messages = reading.items(reading.table(body).get("messages"))
+    if not messages or reading.table(messages[-1]).get("role") != "assistant":
+        return call
+    said = {**reading.table(body), "continue_final_message": True}
+    return msgspec.structs.replace(call, body=msgspec.json.encode(said))
 
 
 def _is_busy(slot: dict[str, object]) -> bool | None:

@@ -115,17 +115,22 @@ class Progress:
         self.token_ids += token_ids
         self.num_tokens += len(token_ids)
 
-    def note_text(self, choices: list[dict[str, Any]]) -> None:
-        """The choices of one chunk, before it is passed on."""
+    def note_said(self, choices: list[dict[str, Any]], *, has_ids: bool) -> None:
+        """The choices of one chunk, before it is passed on. Where the replica did not tell its tokens' ids, each counts as
+        one.
+        """
         for choice in choices:
             delta = choice.get("delta")
             delta = delta if isinstance(delta, dict) else {}
             text = delta.get("content", choice.get("text"))
-            if isinstance(text, str) and text:
+            has_text = isinstance(text, str) and bool(text)
+            if self.keeps_text and isinstance(text, str) and text:
                 self.text.append(text)
-                self.num_tokens += 1
-            if not _NO_TEXT.isdisjoint(delta) and any(delta.get(name) for name in _NO_TEXT):
+            has_more = not _NO_TEXT.isdisjoint(delta) and any(delta.get(n) for n in _NO_TEXT)
+            if has_more:
                 self.is_plain = False
+            # Whatever it says, a model made it: the first token of one that thinks is a thought.
+            self.num_tokens += not has_ids and (has_text or has_more)
 
     def ending(self, model: str, is_chat: bool) -> bytes:
         """What a stream lacks whose tokens are all there: its finish reason, its end marker, or nothing."""
@@ -140,12 +145,14 @@ class Progress:
 
     def as_wire(self) -> wire.ResumePoint:
         """For the next replica."""
+        # A peer that told text and no ids: from no ids at all the answer would be made, and told, from its beginning.
+        is_untold = bool(self.num_tokens) and not self.token_ids
         return wire.ResumePoint(
             text="".join(self.text),
-            token_ids=None if self.keeps_text else tuple(self.token_ids),
+            token_ids=None if self.keeps_text or is_untold else tuple(self.token_ids),
             num_tokens=self.num_tokens,
             seed=self.seed,
-            is_plain=self.is_plain,
+            is_plain=self.is_plain and (self.keeps_text or not is_untold),
         )
 
 

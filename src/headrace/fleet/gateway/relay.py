@@ -181,7 +181,7 @@ class Relay:
         elif data[1].strip() == b"[DONE]":
             self.progress.is_done = True
         elif data[1].startswith(b"{"):
-            edited = self._edit_data(event, data)
+            edited = self._edit_data(event, data, has_ids=bool(token_ids))
         self.progress.add_tokens(token_ids)
         return edited
 
@@ -201,7 +201,7 @@ class Relay:
             self.progress.num_tokens += num_tokens
         self.progress.is_done |= kind in self._ends
 
-    def _edit_data(self, event: bytes, data: re.Match[bytes]) -> bytes:
+    def _edit_data(self, event: bytes, data: re.Match[bytes], *, has_ids: bool) -> bytes:
         """The event as the client gets it; empty for one that it does not get."""
         chunk, choices = _read(data[1])
         progress = self.progress
@@ -212,8 +212,7 @@ class Relay:
             if not choices and self._drops_usage:
                 return b""
         progress.has_finished |= any(choice.get("finish_reason") for choice in choices)
-        if progress.keeps_text:
-            progress.note_text(choices)
+        progress.note_said(choices, has_ids=has_ids)
         if progress.name is None:
             progress.name = {key: chunk[key] for key in ("id", "created") if key in chunk}
         elif self._is_continuation and not _without_role(choices):

@@ -51,6 +51,17 @@ def test_llamacpp_goes_on_with_a_last_assistant_message() -> None:
     }
 
 
+def test_llamacpp_goes_on_with_a_message_that_the_client_began() -> None:
+    """It leaves that one open unasked, and refuses two messages of the assistant."""
+    body = {"messages": [*HELLO, {"role": "assistant", "content": "Well, "}]}
+    assert resumed("llamacpp", CHAT, body, MADE) == {
+        "messages": [*HELLO, {"role": "assistant", "content": "Well, Hi the"}]
+    }
+    assert resumed("llamacpp", CHAT, body, ResumePoint()) == body
+    parts = [*HELLO, {"role": "assistant", "content": [{"type": "text", "text": "Well"}]}]
+    assert resumed("llamacpp", CHAT, {"messages": parts}, MADE) is None
+
+
 def test_a_message_that_the_client_began_gets_longer() -> None:
     begun = [*HELLO, {"role": "assistant", "content": "Well, "}]
     body = {"messages": begun, "continue_final_message": True, "add_generation_prompt": False}

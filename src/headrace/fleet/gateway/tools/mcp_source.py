@@ -73,7 +73,9 @@ class McpSource:
             if getattr(error, "code", None) not in _OF_TOOLS:
                 self._lost = True
                 self._news.set()
-            return Result(f"The tool failed: {error}", True)
+                # Where its server is, and what is wrong with that, is no affair of a model's.
+                return Result("The tool failed: its server did not answer.", True)
+            return Result(cut(f"The tool failed: {error}", self._server.max_result), True)
         return Result(
             cut(_text(found), self._server.max_result), bool(getattr(found, "is_error", False))
         )

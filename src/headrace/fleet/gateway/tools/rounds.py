@@ -162,8 +162,11 @@ class StreamRound:
         return event(msgspec.json.encode({**self._head, "choices": [choice]}))
 
     def _collect(self, call: dict[str, Any]) -> None:
+        index = call.get("index", 0)
+        if not isinstance(index, int):
+            raise TypeError("the index of a call")
         known = self._calls.setdefault(
-            call.get("index", 0),
+            index,
             {"id": "", "type": "function", "function": {"name": "", "arguments": ""}},
         )
         known["id"] = call.get("id") or known["id"]

@@ -229,7 +229,14 @@ async def test_garbage_is_a_bad_gateway(garbage):
         await looped(ScriptedModel([Said(raw=garbage)]))
 
 
-@pytest.mark.parametrize("garbage", [b"{", b"[]", b'{"choices":[3]}', b"\xff", b'"x"'])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"{", b"[]", b'{"choices":[3]}', b"\xff", b'"x"',
+        b'{"choices":[{"delta":{"tool_calls":[{"index":"a"},{"index":1}]}}]}',
+        b'{"choices":[{"delta":{"tool_calls":[{"index":null},{"index":1}]}}]}',
+    ],
+)  # fmt: skip
 async def test_garbage_in_a_stream_ends_it_with_an_error(garbage):
     heard, _ = await looped(ScriptedModel([Said(raw=b"data: " + garbage + b"\n\n")]), stream=True)
     assert "cannot be read" in heard.events[-1]["error"]["message"]

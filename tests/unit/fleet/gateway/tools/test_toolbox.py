@@ -8,7 +8,9 @@ from tests.support.scripted_tools import Sources, http_tool, toolbox_of
 
 from headrace.config.fleet.tools import Grant, McpServer, Offer, ToolsConfig
 from headrace.core.errors import BadRequestError, ConfigError
+from headrace.fleet.gateway.tools.mcp_source import McpSource
 from headrace.fleet.gateway.tools.plan import read_plan
+from headrace.fleet.gateway.tools.values import Tool
 
 TWO = {"calc": ("add", "sub"), "web": ("web",)}
 MCP = {"type": "mcp", "server_label": "calc"}
@@ -176,3 +178,40 @@ def test_a_server_has_one_good_address(fields):
 def test_two_of_one_name_are_refused():
     with pytest.raises(ConfigError, match="same name"):
         ToolsConfig(http=(http_tool("x"),), servers=(McpServer(name="x", command=("y",)),))
+
+
+class FailingClient:
+    """Of a tool server."""
+
+    def __init__(self, error):
+        self.error = error
+
+    async def call_tool(self, _name, _arguments):
+        raise self.error
+
+
+async def failed(error):
+    """What a model is told of a call that failed so."""
+    server = McpServer(name="s", url="http://10.1.2.3:9/mcp", max_result=1024)
+    source = McpSource(server)
+    try:
+        source._client = FailingClient(error)
+        tool = Tool(name="s__t", description="", parameters={}, source="s", local_name="t")
+        return await source.call(tool, {})
+    finally:
+        await source.close()
+
+
+async def test_where_a_tool_server_is_is_no_affair_of_a_models():
+    told = await failed(ConnectionError("cannot connect to http://10.1.2.3:9/mcp"))
+    assert told.is_error
+    assert "10.1.2.3" not in told.text
+
+
+async def test_what_a_tool_says_of_its_failure_is_told_and_bounded():
+    error = RuntimeError("no such file" + "!" * 5000)
+    error.code = -32602
+    told = await failed(error)
+    assert told.is_error
+    assert "no such file" in told.text
+    assert len(told.text) < 1200
