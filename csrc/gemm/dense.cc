@@ -76,7 +76,7 @@ HR_INLINE void add_products(const Vec (&weight)[NP], const float* x, int64_t str
 
 // MR rows from `row` on times NP panels from `p` on.
 template <WeightFormat kFormat, int MR, int NP>
-HR_INLINE void run_tile(const TileJob& job, int64_t p, int row) {
+HR_INLINE void run_tile(const TileJob& job, int64_t p, int row, const Ahead& ahead) {
   const std::byte* panel = job.panels + p * job.layout.bytes;
   const int64_t stride = job.x_stride / static_cast<int64_t>(sizeof(float));
   const float* x = reinterpret_cast<const float*>(job.x + row * job.x_stride);
@@ -89,6 +89,7 @@ HR_INLINE void run_tile(const TileJob& job, int64_t p, int row) {
   }
   if constexpr (kFormat == WeightFormat::kBF16) {
     for (int64_t k = 0; k < num_inputs; k += 2) {
+      prefetch_line(job, ahead, k / 2 * kAlignment);
       Vec even[NP], odd[NP];
 #pragma GCC unroll 4
       for (int n = 0; n < NP; ++n) {
@@ -101,6 +102,8 @@ HR_INLINE void run_tile(const TileJob& job, int64_t p, int row) {
     }
   } else {
     for (int64_t k = 0; k < num_inputs; ++k) {
+      constexpr int64_t kBytes = kFormat == WeightFormat::kF32 ? 64 : 32;
+      if (k * kBytes % kAlignment == 0) prefetch_line(job, ahead, k * kBytes);
       Vec weight[NP];
 #pragma GCC unroll 4
       for (int n = 0; n < NP; ++n)
@@ -118,18 +121,16 @@ HR_INLINE void run_tile(const TileJob& job, int64_t p, int row) {
 }
 
 template <WeightFormat kFormat, int MR, int NP>
+HR_INLINE void run_panels(const TileJob& job, int64_t p) {
+  for_each_tile<MR, NP>(
+      job, p, [&](int row, const Ahead& ahead) { run_tile<kFormat, MR, NP>(job, p, row, ahead); });
+}
+
+template <WeightFormat kFormat, int MR, int NP>
 void run(const TileJob& job) {
   int64_t p = job.first_panel;
-  for (; p + NP <= job.last_panel; p += NP) {
-    for (int row = job.first_row; row < job.last_row; row += MR) {
-      run_tile<kFormat, MR, NP>(job, p, row);
-    }
-  }
-  for (; p < job.last_panel; ++p) {
-    for (int row = job.first_row; row < job.last_row; row += MR) {
-      run_tile<kFormat, MR, 1>(job, p, row);
-    }
-  }
+  for (; p + NP <= job.last_panel; p += NP) run_panels<kFormat, MR, NP>(job, p);
+  for (; p < job.last_panel; ++p) run_panels<kFormat, MR, 1>(job, p);
 }
 
 template <WeightFormat kFormat, int MR, int NP>

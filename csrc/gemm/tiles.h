@@ -99,6 +99,34 @@ HR_INLINE TileJob make_job(const LinearArgs& args, int rows) {
   return job;
 }
 
+// Panels that a tile of rows asks for as it reads its own.
+struct Ahead {
+  const std::byte* panels;
+  int count;  // 0 to 2
+};
+
+// The line at an offset into every panel of `ahead`.
+HR_INLINE void prefetch_line(const TileJob& job, const Ahead& ahead, int64_t offset) {
+  if (ahead.count > 0) __builtin_prefetch(ahead.panels + offset, 0, 2);
+  if (ahead.count > 1) __builtin_prefetch(ahead.panels + job.layout.bytes + offset, 0, 2);
+}
+
+// Calls tile(row, ahead) for every MR rows of the job, of which each computes NP panels from p on.
+// Each of the last tiles asks for one of the next panels, or for two where tiles are few: with a
+// single tile the hardware sees one stream and needs no help; with more it loses the thread while
+// panels are read again.
+template <int MR, int NP, typename Tile>
+HR_INLINE void for_each_tile(const TileJob& job, int64_t p, Tile tile) {
+  const std::byte* next = job.panels + (p + NP) * job.layout.bytes;
+  const int tiles = (job.last_row - job.first_row + MR - 1) / MR;
+  const int each = NP > 1 && tiles <= 3 ? 2 : 1;
+  for (int i = 0; i < tiles; ++i) {
+    const int panel = each * (tiles - 1 - i);
+    const bool asks = tiles > 1 && panel < NP;
+    tile(job.first_row + i * MR, Ahead{next + panel * job.layout.bytes, asks ? each : 0});
+  }
+}
+
 // Few tiles are prepared faster than other threads can be told about them.
 inline constexpr int kTilesAlone = 2;
 

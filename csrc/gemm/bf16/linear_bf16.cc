@@ -6,9 +6,8 @@
 namespace headrace::HR_ISA {
 namespace {
 
-// `count` panels (0 to 2) of the next tiles, from `ahead` on, are asked for as this one's are read.
 template <int MR, int NP>
-HR_INLINE void run_tile(const TileJob& job, int64_t p, int row, const std::byte* ahead, int count) {
+HR_INLINE void run_tile(const TileJob& job, int64_t p, int row, const Ahead& ahead) {
   const std::byte* panel = job.panels + p * job.layout.bytes;
   const std::byte* x = job.x + row * job.x_stride;
   __m512 acc[MR][NP];
@@ -20,8 +19,7 @@ HR_INLINE void run_tile(const TileJob& job, int64_t p, int row, const std::byte*
   const int64_t pairs = (job.num_inputs + 1) / 2;
   const int64_t whole = job.num_inputs / 2;
   for (int64_t k = 0; k < pairs; ++k) {
-    if (count > 0) __builtin_prefetch(ahead + k * kAlignment, 0, 2);
-    if (count > 1) __builtin_prefetch(ahead + job.layout.bytes + k * kAlignment, 0, 2);
+    prefetch_line(job, ahead, k * kAlignment);
     __m512bh weight[NP];
 #pragma GCC unroll 4
     for (int n = 0; n < NP; ++n) {
@@ -46,19 +44,10 @@ HR_INLINE void run_tile(const TileJob& job, int64_t p, int row, const std::byte*
   }
 }
 
-// NP panels from p on. Each of the last tiles of rows asks for one of the next panels, or for two
-// where tiles are few: with a single tile the hardware sees one stream and needs no help; with more
-// it loses the thread while panels are read again.
 template <int MR, int NP>
 HR_INLINE void run_panels(const TileJob& job, int64_t p) {
-  const std::byte* next = job.panels + (p + NP) * job.layout.bytes;
-  const int tiles = (job.last_row - job.first_row + MR - 1) / MR;
-  const int each = NP > 1 && tiles <= 3 ? 2 : 1;
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int panel = each * (tiles - 1 - tile);
-    run_tile<MR, NP>(job, p, job.first_row + tile * MR, next + panel * job.layout.bytes,
-                     tiles > 1 && panel < NP ? each : 0);
-  }
+  for_each_tile<MR, NP>(job, p,
+                        [&](int row, const Ahead& ahead) { run_tile<MR, NP>(job, p, row, ahead); });
 }
 
 template <int MR, int NP>
