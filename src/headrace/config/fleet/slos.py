@@ -144,7 +144,7 @@ class AlertsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Seconds after which an alert that goes on is told again."""
     webhooks: tuple[Webhook, ...] = ()
     file: str | None = None
-    """Where error budgets are kept over restarts of the gateway. Default in headrace's state directory, by the fleet's name
+    """Where error budgets and alerts are kept over restarts of the gateway. Default in headrace's state directory, by the fleet's name
     and the gateway's port."""
 
     def __post_init__(self) -> None:

@@ -38,6 +38,24 @@ class Alert(Struct, frozen=True, kw_only=True):
     budget_left: float = 1.0
 
 
+class KeptFiring(Struct, frozen=True, kw_only=True):
+    """An alert that fires, as it goes over a restart."""
+
+    alert: Alert
+    told_ago: float
+    """Seconds since it was told last."""
+
+
+class KeptAlerts(Struct, frozen=True, kw_only=True):
+    """What goes over a restart: what fires goes on firing, and is told no second time."""
+
+    firing: tuple[KeptFiring, ...] = ()
+    past: tuple[Alert, ...] = ()
+    """The oldest first."""
+    untold: tuple[Alert, ...] = ()
+    """Messages that not every webhook has taken yet."""
+
+
 class Alerts:
     """One alert at most for each objective and model: one that becomes critical, or is so no more, ends as what it was and
     begins as another. `update` it often.
@@ -71,6 +89,20 @@ class Alerts:
     def past(self) -> list[Alert]:
         """Those that are over, the last one first."""
         return list(reversed(self._past))
+
+    def kept(self, now: float) -> KeptAlerts:
+        """What goes over a restart, but for what is on its way."""
+        firing = (
+            KeptFiring(alert=f.alert, told_ago=now - f.told_at) for f in self._firing.values()
+        )
+        return KeptAlerts(firing=tuple(firing), past=tuple(self._past))
+
+    def restore(self, kept: KeptAlerts, elapsed: float, now: float) -> None:
+        """Go on from what was kept `elapsed` seconds ago. What was calm by then has to be calm anew: nobody has looked since."""
+        for each in kept.firing:
+            firing = _Firing(each.alert, now - each.told_ago - elapsed)
+            self._firing[each.alert.slo, each.alert.model] = firing
+        self._past.extend(kept.past)
 
     def _fire(
         self, key: tuple[str, str], report: SloReport, severity: Severity, now: float, wall: float

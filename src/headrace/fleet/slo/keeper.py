@@ -1,16 +1,19 @@
-"""Counts of objectives over restarts: one small file, written whole or not at all, and read once."""
+"""Counts of objectives and alerts over restarts: one small file, written whole or not at all, and read once."""
 
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from headrace.core.clock import Clock
+from headrace.fleet.slo.alerts import Alert, Alerts, AlertState, KeptAlerts
 from headrace.fleet.slo.book import SloBook
 from headrace.fleet.slo.counts import NUM_SLOTS
 from headrace.fleet.slo.values import KeptBook
@@ -22,6 +25,8 @@ MAX_BYTES: Final = 64 * 2**20
 #: Seconds by which a clock may have been turned back.
 _SLACK: Final = 60.0
 _MOST: Final = 2**53
+#: The last second that a date can have.
+_LAST_SECOND: Final = 253_402_300_799
 
 log = logging.getLogger("headrace.alerts")
 
@@ -31,21 +36,23 @@ class _File(Struct, frozen=True, kw_only=True):
     written: float
     """`Clock.wall`."""
     book: KeptBook
+    alerts: KeptAlerts = KeptAlerts()
 
 
 class Keeper:
-    """Of one gateway's book. Whatever is wrong with the file costs a warning, never the gateway."""
+    """Of one gateway's book and alerts. Whatever is wrong with the file costs a warning, never the gateway."""
 
-    def __init__(self, path: Path, book: SloBook, clock: Clock) -> None:
+    def __init__(self, path: Path, book: SloBook, alerts: Alerts, clock: Clock) -> None:
         self._path = path
         self._book = book
+        self._alerts = alerts
         self._clock = clock
         self._due = clock.monotonic() + PERIOD
         self._complaint = ""
         self._turn = threading.Lock()
 
-    def load(self) -> None:
-        """Go on from the file, if there is one and it is sound."""
+    def load(self) -> tuple[Alert, ...]:
+        """Go on from the file, if there is one and it is sound; the alerts that are still to be told."""
         try:
             with self._path.open("rb") as opened:
                 data = opened.read(MAX_BYTES + 1)
@@ -54,25 +61,40 @@ class Keeper:
             file = msgspec.json.decode(data, type=_File)
             elapsed = self._clock.wall() - file.written
             _check(file.book, elapsed)
+            _check_alerts(file.alerts)
         except FileNotFoundError:
-            return
+            return ()
         except (OSError, ValueError, RecursionError) as error:
             log.warning("%s is left aside, error budgets begin anew: %s", self._path, error)
-            return
+            return ()
         count = self._book.restore(file.book, max(0.0, elapsed), self._clock.monotonic())
-        log.info("%d error budgets go on from %.0f s ago", count, max(0.0, elapsed))
+        self._alerts.restore(file.alerts, max(0.0, elapsed), self._clock.monotonic())
+        log.info(
+            "%d error budgets and %d alerts go on from %.0f s ago",
+            count,
+            len(file.alerts.firing),
+            max(0.0, elapsed),
+        )
+        return file.alerts.untold
+
+    @property
+    def has_file(self) -> bool:
+        """There is one, of whenever."""
+        return self._path.exists()
 
     @property
     def is_due(self) -> bool:
         """The last write is long ago."""
         return self._clock.monotonic() >= self._due
 
-    def encode(self) -> bytes:
-        """The file that is to be written now."""
+    def encode(self, untold: Sequence[Alert] = ()) -> bytes:
+        """The file that is to be written now; `untold` alerts are on their way."""
         now = self._clock.monotonic()
         self._due = now + PERIOD
         book = self._book.kept(now)
-        return msgspec.json.encode(_File(version=1, written=self._clock.wall(), book=book))
+        alerts = replace(self._alerts.kept(now), untold=tuple(untold))
+        file = _File(version=1, written=self._clock.wall(), book=book, alerts=alerts)
+        return msgspec.json.encode(file)
 
     def write(self, data: bytes) -> None:
         """Put it on the disk, from any thread: a gateway that ends does not wait for the write that it broke off."""
@@ -109,3 +131,15 @@ def _check(book: KeptBook, elapsed: float) -> None:
                 raise ValueError("a window is too long")
             if not all(0 <= n < _MOST for pair in window for n in pair):
                 raise ValueError("a count makes no sense")
+
+
+def _check_alerts(alerts: KeptAlerts) -> None:
+    """Raises ValueError for what no gateway writes."""
+    firing = [each.alert for each in alerts.firing]
+    if any(alert.state is not AlertState.FIRING for alert in firing):
+        raise ValueError("an alert that is over fires")
+    if not all(0.0 <= each.told_ago < _MOST for each in alerts.firing):
+        raise ValueError("the time of an alert makes no sense")
+    for alert in (*firing, *alerts.past, *alerts.untold):
+        if not all(0.0 <= at <= _LAST_SECOND for at in (alert.began, alert.ended or 0.0)):
+            raise ValueError("the time of an alert makes no sense")

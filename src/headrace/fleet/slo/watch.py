@@ -29,7 +29,7 @@ class SloWatch:
         clock: Clock,
         file: Path | None = None,
     ) -> None:
-        """`file` keeps what was counted over a restart."""
+        """`file` keeps what was counted, and what fires, over a restart."""
         self.book = SloBook(objectives, config, clock.monotonic())
         self._config = config
         self._metrics = metrics
@@ -38,12 +38,18 @@ class SloWatch:
         self._senders = [Sender(webhook, metrics, clock) for webhook in config.webhooks]
         self._leaving: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
-        self._keeper = None if file is None else Keeper(file, self.book, clock)
+        self._written: tuple[Alert, ...] = ()
+        """What was on its way when the file was written last."""
+        self._keeper = None if file is None else Keeper(file, self.book, self._alerts, clock)
 
     def start(self) -> None:
-        """Look from now on; go on from what was counted before."""
-        if self._keeper is not None and self.book.objectives:
-            self._keeper.load()
+        """Look from now on; go on from what was counted before. What fired then fires on; what was on its way is sent."""
+        if self._keeper is not None:
+            untold = self._keeper.load()
+            for alert in self.firing():
+                self._metrics.set(ALERTS_FIRING, _labels(alert), 1.0)
+            for sender in self._senders:
+                sender.put(untold)
         self._task = asyncio.create_task(self._run(), name="objectives")
 
     async def close(self) -> None:
@@ -51,8 +57,9 @@ class SloWatch:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-            await self._save()
         await asyncio.gather(*(sender.close() for sender in self._senders), *self._leaving)
+        if self._task is not None:
+            await self._save()  # at last, when it is known what was not taken
 
     def apply(self, objectives: Sequence[Objective], config: AlertsConfig) -> None:
         """Other objectives and rules, from now on."""
@@ -93,22 +100,33 @@ class SloWatch:
                 "Alert %s: %s", alert.state, alert.reason,
                 extra={"fields": fields},
             )  # fmt: skip
-            labels = (alert.model, alert.slo, str(alert.severity))
-            self._metrics.set(ALERTS_FIRING, labels, float(is_firing))
+            self._metrics.set(ALERTS_FIRING, _labels(alert), float(is_firing))
         for sender in self._senders:
             sender.put(told)
         return told
 
+    def _untold(self) -> tuple[Alert, ...]:
+        """What some webhook has not taken: told again after a restart, rather twice than never."""
+        return tuple(dict.fromkeys(alert for sender in self._senders for alert in sender.untold))
+
     async def _save(self) -> None:
-        if self._keeper is not None and self.book.objectives:
-            await asyncio.to_thread(self._keeper.write, self._keeper.encode())
+        # Without objectives there is nothing to keep, unless something was kept before.
+        if self._keeper is not None and (self.book.objectives or self._keeper.has_file):
+            self._written = self._untold()
+            await asyncio.to_thread(self._keeper.write, self._keeper.encode(self._written))
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._config.period)
             try:
-                self.look()
-                if self._keeper is not None and self._keeper.is_due:
+                told = self.look()
+                is_due = self._keeper is not None and self._keeper.is_due
+                # At once where alerts change: they must neither come twice nor be forgotten, however this process ends.
+                if told or self._untold() != self._written or (is_due and self.book.objectives):
                     await self._save()
             except Exception:
                 log.exception("The objectives could not be looked at")
+
+
+def _labels(alert: Alert) -> tuple[str, str, str]:
+    return alert.model, alert.slo, str(alert.severity)

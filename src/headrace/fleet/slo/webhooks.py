@@ -50,10 +50,17 @@ class Sender:
         )
         self._pool = Pool(address_of(webhook.url), times, max_idle=1, max_buffer=_MAX_ANSWER)
         self._waiting: dict[_Key, Alert] = {}
+        self._under_way: Alert | None = None
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def untold(self) -> list[Alert]:
+        """What it has not taken yet, in order."""
+        first = [] if self._under_way is None else [self._under_way]
+        return [*first, *self._waiting.values()]
 
     def put(self, alerts: Sequence[Alert]) -> None:
         """Send these; returns at once."""
@@ -88,7 +95,9 @@ class Sender:
         while True:
             while self._waiting:
                 key = next(iter(self._waiting))
-                await self._deliver(self._waiting.pop(key), key)
+                self._under_way = self._waiting.pop(key)
+                await self._deliver(self._under_way, key)
+                self._under_way = None
             self._idle.set()
             self._news.clear()
             await self._news.wait()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support.fake_clock import FakeClock
 
 from headrace.config.fleet.slos import AlertsConfig, BurnRule, Measure, Objective, Severity
+from headrace.fleet.slo.alerts import Alerts
 from headrace.fleet.slo.book import SloBook
 from headrace.fleet.slo.counts import NUM_SLOTS, SlidingCount
 from headrace.fleet.slo.keeper import PERIOD, Keeper
@@ -36,13 +37,17 @@ def book_of(clock: FakeClock, *objectives: Objective) -> SloBook:
     return SloBook(objectives or (TTFT, UP), AlertsConfig(), clock.monotonic())
 
 
+def keeper_of(path: Path, book: SloBook, clock: FakeClock) -> Keeper:
+    return Keeper(path, book, Alerts(AlertsConfig()), clock)
+
+
 def written(path: Path, clock: FakeClock) -> SloBook:
     """A book of two days, on the disk."""
     book = book_of(clock)
     clock.advance(2 * DAY)
     note(book, clock, 90)
     note(book, clock, 10, ttft=1.0)
-    keeper = Keeper(path, book, clock)
+    keeper = keeper_of(path, book, clock)
     keeper.write(keeper.encode())
     return book
 
@@ -57,7 +62,7 @@ def test_budgets_go_on_after_a_restart(tmp_path: Path) -> None:
     before = {r.slo: r for r in written(path, clock).reports(clock.monotonic())}
     later = restarted(clock, down=20.0)
     book = book_of(later)
-    Keeper(path, book, later).load()
+    keeper_of(path, book, later).load()
     after = {r.slo: r for r in book.reports(later.monotonic())}
     assert after.keys() == before.keys() == {"ttft", "up"}
     for name, report in after.items():
@@ -76,7 +81,7 @@ def test_what_is_too_old_by_then_has_slid_out(tmp_path: Path) -> None:
     written(path, clock)
     later = restarted(clock, down=2 * 3600.0)
     book = book_of(later)
-    Keeper(path, book, later).load()
+    keeper_of(path, book, later).load()
     counts = {r.slo: r.good + r.bad for r in book.reports(later.monotonic())}
     assert counts == {"ttft": 100, "up": 0}
     later.advance(31 * DAY)
@@ -88,17 +93,17 @@ def test_other_objectives_and_rules_begin_anew(tmp_path: Path) -> None:
     written(path, clock)
     looser = Objective(name="ttft", measure=Measure.TTFT, threshold=0.7, target=0.99)
     book = book_of(clock, looser, UP)
-    Keeper(path, book, clock).load()
+    keeper_of(path, book, clock).load()
     assert [r.slo for r in book.reports(clock.monotonic())] == ["up"]
     rules = AlertsConfig(rules=(BurnRule(severity=Severity.WARNING, burn=2.0, budget=0.1),))
     book = SloBook((TTFT, UP), rules, clock.monotonic())
-    Keeper(path, book, clock).load()
+    keeper_of(path, book, clock).load()
     assert book.reports(clock.monotonic()) == []
 
 
 def test_without_a_file_nothing_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = FakeClock()
-    Keeper(tmp_path / "none.json", book_of(clock), clock).load()
+    keeper_of(tmp_path / "none.json", book_of(clock), clock).load()
     assert caplog.records == []
 
 
@@ -124,7 +129,7 @@ def test_a_broken_file_costs_a_warning_and_nothing_else(
     path.write_bytes(change(path.read_bytes()))
     book = book_of(clock)
     with caplog.at_level(logging.WARNING):
-        Keeper(path, book, clock).load()
+        keeper_of(path, book, clock).load()
     assert book.reports(clock.monotonic()) == []
     assert "begin anew" in caplog.text
 
@@ -134,7 +139,7 @@ def test_a_disk_that_cannot_be_written_is_told_once(
 ) -> None:
     clock = FakeClock()
     (tmp_path / "file").write_text("in the way")
-    keeper = Keeper(tmp_path / "file" / "slos.json", book_of(clock), clock)
+    keeper = keeper_of(tmp_path / "file" / "slos.json", book_of(clock), clock)
     keeper.write(keeper.encode())
     keeper.write(keeper.encode())
     assert caplog.text.count("are not kept") == 1
@@ -142,7 +147,7 @@ def test_a_disk_that_cannot_be_written_is_told_once(
 
 def test_the_file_is_due_every_minute_and_whole_at_any_time(tmp_path: Path) -> None:
     path, clock = tmp_path / "slos.json", FakeClock()
-    keeper = Keeper(path, written(path, clock), clock)
+    keeper = keeper_of(path, written(path, clock), clock)
     assert not keeper.is_due
     clock.advance(PERIOD)
     assert keeper.is_due
@@ -174,7 +179,7 @@ def test_the_last_write_waits_for_one_that_is_under_way(
             goes_on.wait(10.0)
 
     monkeypatch.setattr(os, "fsync", slow_once)
-    keeper = Keeper(path, book_of(clock), clock)
+    keeper = keeper_of(path, book_of(clock), clock)
     threads = [Thread(target=keeper.write, args=(data,)) for data in (b"first", b"last")]
     threads[0].start()
     assert is_slow.wait(10.0)
