@@ -137,13 +137,16 @@ class FakeReplica:
         if method == "GET":
             await send_json(writer, *self._question(path))
             return True
+        if path == "/v2/repository/index":  # Triton's question for models
+            await send_json(writer, 200, [{"name": self.model}])
+            return True
         asked = json.loads(body)
         self.seen.append(Seen(path, headers, asked))
         fault = self.faults.popleft() if self.faults else self.always or Fault()
         return await self._answer(path, asked, fault, reader, writer)
 
     def _question(self, path: str) -> tuple[int, Any]:
-        if path in ("/readyz", "/health"):
+        if path in ("/readyz", "/health", "/v2/health/ready"):
             return (200, {"status": "ok"}) if self.is_ready else (503, {"status": "loading"})
         if path == "/load":
             state = "draining" if self.is_draining else "ready"

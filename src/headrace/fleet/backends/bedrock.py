@@ -55,7 +55,7 @@ class BedrockBackend(OpenAIBackend):
         return {} if self._credentials else super()._auth(spec)
 
     def outgoing(self, call: Incoming) -> Outgoing:
-        """The chat as a Converse request. Signed with the time of `call.created`. Raises BadRequestError."""
+        """The chat as a Converse request, signed with the time at which it is sent. Raises BadRequestError."""
         if call.path != CHAT:
             raise BadRequestError(f"A server of the dialect bedrock has no {call.path}.")
         chat = read_chat(call, "bedrock", _TAKES)
@@ -72,7 +72,7 @@ class BedrockBackend(OpenAIBackend):
                 path=path,
                 body=body,
                 content_type=JSON,
-                now=call.created,
+                now=call.sent_at or call.created,
             )
         return Outgoing(path=path, body=body, headers=headers)
 

@@ -33,6 +33,7 @@ class Reader(ABC):
         self.usage: Usage | None = None
         self.refusal: Refusal | None = None
         self.is_complete = False
+        self.is_cut = False
 
     def feed(self, chunk: bytes) -> bytes:
         """OpenAI-shaped bytes for these."""

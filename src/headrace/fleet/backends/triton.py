@@ -126,10 +126,14 @@ class OutputReader(SseReader):
         piece = output[0] if isinstance(output, list) and output else output
         if not isinstance(piece, str):
             raise StreamError("'text_output' is no text.")
-        return self._tell.text(0, self._stop.feed(piece))
+        said = self._tell.text(0, self._stop.feed(piece))
+        # The server does not know our stop strings, and would go on to its bound.
+        self.is_cut = self._stop.has_stopped
+        return said
 
     def _closed(self) -> bytes:
-        if self.refusal is not None or not self._has_begun or not self._parser.is_idle:
+        is_over = self.is_cut or self._parser.is_idle
+        if self.refusal is not None or not self._has_begun or not is_over:
             return b""
         self.is_complete = True
         rest = self._tell.text(0, self._stop.rest())

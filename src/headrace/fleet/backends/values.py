@@ -34,6 +34,9 @@ class Incoming(Struct, frozen=True, kw_only=True):
     """Becomes the id of translated answers, behind OpenAI's prefix."""
     created: int = 0
     """Seconds since the Unix epoch, for translated answers."""
+    sent_at: int = 0
+    """When it is sent, for signatures, which are good for minutes: `created` is older where it has waited or is tried again.
+    0: the same."""
     owner: str = ""
     """Whom replicas are to keep it for, where they keep things apart; empty: all requests are one owner's."""
 
@@ -126,6 +129,8 @@ class AnswerReader(Protocol):
     """An error that came inside of the answer; nothing follows it."""
     is_complete: bool
     """The answer has ended as its protocol says, not just stopped."""
+    is_cut: bool
+    """What follows is not wanted: `finish` it now, and stop listening."""
 
     def feed(self, chunk: bytes) -> bytes:
         """OpenAI-shaped bytes for these bytes; may be none. Raises StreamError for what cannot be read."""

@@ -266,6 +266,7 @@ class Dispatch:
             is_stream=self._call.is_stream,
             request_id=self._call.request_id,
             created=self._created,
+            sent_at=int(self._shared.clock.wall()),
             owner=self._wanted.owner,
         )
         if not self._answer.has_begun:

@@ -191,6 +191,8 @@ class Exchange:
             relay.check()
             if reader is not None and reader.refusal is not None:
                 self._raise(reader.refusal, _INSIDE, answer)
+            if reader is not None and reader.is_cut:
+                break  # the connection is closed with the rest in it, which ends it there
         if reader is not None and (events := relay.feed(reader.finish())):
             answer.claim(relay.progress, self._route)
             await answer.write(events)

@@ -7,6 +7,7 @@ from unittest import mock
 import botocore.auth
 import botocore.loaders
 import botocore.validate
+import msgspec
 import pytest
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as BotoCredentials
@@ -284,3 +285,12 @@ def test_a_flipped_bit_is_found(at: int) -> None:
     broken[at] ^= 4
     with pytest.raises(StreamError):
         FrameParser().feed(bytes(broken))
+
+
+def test_a_request_is_signed_when_it_is_sent_and_not_when_it_came() -> None:
+    """Amazon takes no signature that is older than minutes; a request may have waited for longer."""
+    found = backend("bedrock", api_key=Secret("AKID:secret"))
+    asked = call({"model": "m", "messages": [USER]})
+    late = msgspec.structs.replace(asked, sent_at=asked.created + 3600)
+    assert found.outgoing(asked).headers["x-amz-date"] == "20231114T221320Z"
+    assert found.outgoing(late).headers["x-amz-date"] == "20231114T231320Z"

@@ -231,3 +231,20 @@ def test_stops_are_found_however_the_text_comes(
     else:
         assert finder.has_stopped
         assert not any(stop in told for stop in stops)
+
+
+@pytest.mark.parametrize("behind", [b"", b"data: {", b'data: {"text_output": "more"}\n\n'])
+def test_triton_is_not_listened_to_behind_a_stop_string(behind):
+    """It does not know of it, and would go on to its bound; half an event may have come already."""
+    asked = call({"model": "m", "prompt": "x", "stop": "END", "stream": True}, COMPLETIONS)
+    reader = backend("triton").reader(asked, {})
+    assert reader is not None
+    told = reader.feed(sse(output("one E")))
+    assert not reader.is_cut
+    told += reader.feed(sse(output("ND two")) + behind)
+    assert reader.is_cut
+    told += reader.finish()
+    assert reader.is_complete
+    said = chunks(told)
+    assert "".join(chunk["choices"][0]["text"] for chunk in said) == "one "
+    assert said[-1]["choices"][0]["finish_reason"] == "stop"
