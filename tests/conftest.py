@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from tests.support.patience import PATIENCE, make_httpx_patient
 
 from headrace.cli.local_server import LocalServer, local_server
 
@@ -28,8 +29,9 @@ settings.register_profile(
 )
 settings.load_profile("headrace")
 
-READY_SECONDS = 120.0
-"""The first start fetches the model and packs its weights."""
+make_httpx_patient()
+# Tests start hundreds of processes: the first may keep what it compiled, or each compiles the whole package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 SHRINK_SECONDS = 420.0
 """More than the five minutes after which Hypothesis stops shrinking by itself."""
@@ -50,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def _server_process() -> Iterator[LocalServer]:
-    with local_server(["smollm2-135m"], ready_timeout=READY_SECONDS) as running:
+    with local_server(["smollm2-135m"], ready_timeout=PATIENCE) as running:
         yield running
 
 

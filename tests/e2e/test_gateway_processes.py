@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 from tests.support.gateway_process import GatewayProcess
+from tests.support.patience import PATIENCE
 from tests.support.processes import ServeProcess, cpu_seconds, load, resident, settle, until
 from tests.support.tiny_models import make_tiny_llama
 
@@ -125,7 +126,7 @@ class Story:
 def in_loop(work: Callable[[httpx.AsyncClient], Awaitable[T]]) -> T:
     async def run() -> T:
         limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(timeout=90, limits=limits) as client:
+        async with httpx.AsyncClient(timeout=PATIENCE, limits=limits) as client:
             return await work(client)
 
     return asyncio.run(run())

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.patience import PATIENCE
 from tests.support.processes import ServeProcess, until
 from tests.support.tiny_models import make_tiny_llama
 
@@ -102,7 +103,7 @@ async def test_events_prove_right_and_foretell_hits(
     monkeypatch.setattr(trust, "PATIENCE", 0.3)
     world = World(server.url, endpoint)
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             number = 0
             # What is cached already is told no more to those that come late: every time another prompt.
             while world.knowledge.index.standing()["r"] is not Standing.TRUSTED:
@@ -144,7 +145,7 @@ def gateway(server: ServeProcess, endpoint: str, tmp_path: Path) -> Iterator[str
         yield line.split(" gateway at ")[1].split(",")[0]
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
 
 
 def test_a_gateway_routes_by_events(gateway: str) -> None:

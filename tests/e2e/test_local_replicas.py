@@ -10,6 +10,7 @@ import httpx
 import psutil
 import pytest
 from tests.support.local_fleet import end_session, wait_gone
+from tests.support.patience import PATIENCE
 from tests.support.processes import Stream, until
 from tests.support.tiny_models import make_tiny_llama
 
@@ -57,7 +58,7 @@ def url_of(instance: Instance) -> str:
 
 def wait_ready(url: str) -> None:
     # The first question is answered as soon as it runs: its socket listens already.
-    until(lambda: httpx.get(f"{url}/readyz", timeout=60).status_code == 200, "it is ready", 60)
+    until(lambda: httpx.get(f"{url}/readyz").status_code == 200, "it is ready")
 
 
 def ask(url: str, body: object, token: str) -> int:
@@ -71,11 +72,9 @@ async def listed(driver: LocalDriver) -> dict[str, InstanceState]:
 
 
 async def until_listed(driver: LocalDriver, wanted: dict[str, InstanceState]) -> None:
-    for _ in range(1500):
-        if await listed(driver) == wanted:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"{await listed(driver)} is not {wanted}")
+    async with asyncio.timeout(PATIENCE):
+        while await listed(driver) != wanted:  # noqa: ASYNC110  processes tell nobody
+            await asyncio.sleep(0.02)
 
 
 async def test_a_stream_is_finished_before_its_replica_ends(

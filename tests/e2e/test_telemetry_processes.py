@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import httpx
 import pytest
 from tests.support.gateway_process import GatewayProcess
 from tests.support.otlp_receiver import OtlpReceiver, attributes_of
+from tests.support.ports import held_port
 from tests.support.processes import ServeProcess, until
 from tests.support.tiny_models import make_tiny_llama
 
@@ -65,6 +65,12 @@ replicas:
         running.wait_ready()
         until(lambda: httpx.get(f"{running.url}/readyz").status_code == 200, "it is ready")
         yield running
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with held_port() as found:
+        yield found
 
 
 def ask(url: str, **fields: object) -> httpx.Response:
@@ -169,8 +175,9 @@ def test_promtool_finds_nothing_wrong_with_any_page(
 
 @needs_prometheus
 def test_prometheus_scrapes_both_and_answers(
-    gateway: GatewayProcess, replica: ServeProcess, tmp_path: Path
+    gateway: GatewayProcess, replica: ServeProcess, tmp_path: Path, port: int
 ) -> None:
+    address = f"127.0.0.1:{port}"
     ask(gateway.url, stream=True)
     targets = [url.removeprefix("http://") for url in (gateway.url, replica.url)]
     config = tmp_path / "prometheus.yml"
@@ -179,9 +186,6 @@ def test_prometheus_scrapes_both_and_answers(
         f"rule_files: ['{RULES}']\n"
         f"scrape_configs: [{{job_name: headrace, static_configs: [{{targets: {targets}}}]}}]\n"
     )
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{found.getsockname()[1]}"
     log = tmp_path / "log"
     with log.open("w") as opened:
         process = subprocess.Popen(

@@ -97,7 +97,7 @@ def test_it_may_be_killed_at_any_moment(tmp_path: Path, model: Path) -> None:
             running.kill()
     with UpProcess(file) as last:
         last.wait_ready()
-        until(lambda: list(last.replicas().values()) == ["ready"] * 2, "both are ready", 60)
+        until(lambda: list(last.replicas().values()) == ["ready"] * 2, "both are ready")
         found = servers(model)
         assert len(found) == 2
         engines = [child for server in found for child in server.children(recursive=True)]

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import httpx
+from tests.support.patience import PATIENCE
 
 CHAT = "/v1/chat/completions"
 
@@ -58,7 +59,7 @@ class BatchClient:
 
     async def until(self, batch_id: str, *states: str) -> dict[str, Any]:
         """The batch, once it is in one of these states."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             batch: dict[str, Any] = await self.get(f"/v1/batches/{batch_id}")
             if batch["status"] in states:

@@ -11,10 +11,11 @@ import tempfile
 from collections.abc import AsyncIterator
 from typing import Any
 
+from tests.support.patience import PATIENCE
 from websockets.asyncio.client import ClientConnection, connect
 
 CHROMIUM = shutil.which("chromium")
-_SECONDS = 30.0
+_SECONDS = PATIENCE
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",  # tests run as root in containers
@@ -215,7 +216,7 @@ async def chromium() -> AsyncIterator[Browser]:
         draining = None
         try:
             assert process.stderr is not None
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while not (
                     found := re.search(rb"ws://\S+", line := await process.stderr.readline())
                 ):

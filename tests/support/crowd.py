@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 import httpx
+from tests.support.patience import PATIENCE
 
 
 class Fate(Enum):
@@ -81,7 +82,7 @@ async def visit_all(url: str, visits: list[Visit], *, at_once: int) -> Tally:
     tally = Tally()
     waiting = iter(visits)
     limits = httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once // 2)
-    async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as client:
 
         async def worker() -> None:
             for visit in waiting:

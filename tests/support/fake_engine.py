@@ -24,7 +24,6 @@ from headrace.core.events import FinishReason, RequestTimes, TokenEvent, TokenLo
 from headrace.core.model_info import AdapterInfo, ModelInfo, Task
 from headrace.core.request import Request, TokenSegment
 from headrace.core.stats import EngineStats, StepStats
-from headrace.engine.executor.thinking import ThinkingState
 from headrace.engine.memory.events import BlockRemoved, BlockStored
 from headrace.engine.messages import AdapterAnswer, AdapterOrder
 
@@ -51,6 +50,10 @@ class FakeOptions(Struct, frozen=True):
     """Seconds that the start takes."""
     gate: str = ""
     """A file without which the start does not end."""
+    last: str = ""
+    """A file without which no sequence makes its last token: all run on until it is there."""
+    hung: str = ""
+    """A file that is made when the engine begins to hang."""
     max_num_seqs: int = 8
     weights: int = 0
     """Bytes that the model takes."""
@@ -257,8 +260,12 @@ class FakeEngine:
         if request.params.max_tokens == 0:
             return [structs.replace(self._end(sequence, FinishReason.LENGTH), prompt_logprobs=told)]
         is_eos = self.options.tokens and position + 1 >= self.options.tokens
+        if (is_eos or position + 1 >= request.params.max_tokens) and not self._may_end():
+            return []
         token = EOS_ID if is_eos else self._next(request, sequence.index, position)
         if request.params.thinking is not None:
+            from headrace.engine.executor.thinking import ThinkingState  # here: it imports numpy
+
             forced = ThinkingState(request.params.thinking).after(sequence.output).forced
             token = token if forced is None else forced
         sequence.output.append(token)
@@ -287,6 +294,12 @@ class FakeEngine:
                 prompt_logprobs=told,
             )
         ]
+
+    def _may_end(self) -> bool:
+        if not self.options.last or Path(self.options.last).exists():
+            return True
+        time.sleep(0.001)
+        return False
 
     def _next(self, request: Request, index: int, position: int) -> int:
         said = self.options.text.encode()
@@ -328,6 +341,8 @@ class FakeEngine:
             if self._has(sequence.request, POISON_EXIT):
                 os.kill(os.getpid(), signal.SIGKILL)
             if self._has(sequence.request, POISON_HANG):
+                if self.options.hung:
+                    Path(self.options.hung).touch()
                 time.sleep(3600)
             if self._has(sequence.request, POISON_STEP):
                 raise RuntimeError("poisoned step")

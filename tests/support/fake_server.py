@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import msgspec
 from tests.support import fake_engine
+from tests.support.patience import PATIENCE
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from headrace.config.root import ServeConfig
@@ -94,15 +95,15 @@ class FakeServer:
             self.wait_ready()
 
     def wait_ready(self) -> None:
-        assert self._is_ready.wait(30), "\n".join(self.lines)
+        assert self._is_ready.wait(PATIENCE), "\n".join(self.lines)
         assert self.url, "\n".join(self.lines)
 
     def signal(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        code = self.process.wait(30)
-        self._reader.join(10)
+        code = self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
         return code
 
     def close(self) -> None:

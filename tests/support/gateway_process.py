@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import psutil
+from tests.support.patience import PATIENCE
 
 
 class GatewayProcess:
@@ -28,7 +29,7 @@ class GatewayProcess:
 
     def wait_ready(self) -> "GatewayProcess":
         """Until it says where it is."""
-        assert self._announced.wait(60), "\n".join(self.lines)
+        assert self._announced.wait(PATIENCE), "\n".join(self.lines)
         assert self.url, "\n".join(self.lines)
         return self
 
@@ -46,10 +47,10 @@ class GatewayProcess:
         found = psutil.Process(self.process.pid).net_connections("tcp")
         return sum(c.status == psutil.CONN_ESTABLISHED and c.laddr.port == own for c in found)
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         """Its exit code."""
         code = self.process.wait(seconds)
-        self._reader.join(10)
+        self._reader.join(PATIENCE)
         return code
 
     def __enter__(self) -> "GatewayProcess":

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import grpc
+from tests.support.patience import PATIENCE
 
 from headrace.server.rpc.schema import SERVICE, Schema
 
@@ -42,7 +43,7 @@ class GrpcClient:
         """Bytes in, bytes out."""
         call = self.channel.unary_unary(f"/{service}/{method}")
         metadata = tuple((key.replace("_", "-"), v) for key, v in self._metadata.items())
-        reply: bytes = call(data, timeout=20, metadata=metadata)
+        reply: bytes = call(data, timeout=PATIENCE, metadata=metadata)
         return reply
 
 

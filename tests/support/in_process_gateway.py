@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from tests.support.fake_replica import FakeReplica
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.gateway import GatewayConfig, RetryConfig, TimeoutConfig
 from headrace.config.fleet.health import HealthConfig
@@ -60,13 +61,13 @@ class ClientCall:
 
     async def end(self) -> "ClientCall":
         """Until the gateway is done with it."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await self.task
         return self
 
     async def until_body(self, size: int) -> None:
         """Until so many bytes of the answer have come, or it has ended."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while len(self.body) < size and not self.task.done():
                 self._news.clear()
                 waiting = asyncio.ensure_future(self._news.wait())
@@ -204,7 +205,7 @@ class InProcessGateway:
         assert len(ours) == len(registry) + 1, names
 
 
-async def until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
     """Wait for something that must come."""
     end = time.monotonic() + seconds
     while not condition():
@@ -230,15 +231,15 @@ def quick(
     """A configuration whose waits are short."""
     gateway = GatewayConfig(
         timeouts=timeouts
-        or TimeoutConfig(connect=1.0, first_token=5.0, between_tokens=5.0, total=20.0),
-        retries=retries or RetryConfig(backoff=0.001, patience=5.0),
+        or TimeoutConfig(connect=10.0, first_token=30.0, between_tokens=30.0, total=60.0),
+        retries=retries or RetryConfig(backoff=0.001, patience=30.0),
         chars_per_token=4.0,
     )
     return FleetConfig(
         gateway=gateway,
         replicas=tuple(specs),
         health=health
-        or HealthConfig(probe_period=0.02, probe_timeout=0.5, breaker_open=0.2, slow_start=0.0),
+        or HealthConfig(probe_period=0.02, probe_timeout=5.0, breaker_open=0.2, slow_start=0.0),
         **{"routing": RoutingConfig(policy=RoutingPolicy.ROUND_ROBIN), **fields},
     )
 

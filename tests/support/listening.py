@@ -8,8 +8,11 @@ import contextlib
 import functools
 import json
 import socket
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
+
+from tests.support.ports import hold
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -30,9 +33,12 @@ class Listener:
         return len(self._accepted)
 
     async def start(self) -> None:
+        if not self.port:
+            held = hold()
+            weakref.finalize(self, held.close)
+            self.port = held.getsockname()[1]
         self._socket = socket.create_server(("127.0.0.1", self.port), backlog=1000)
         self._socket.setblocking(False)
-        self.port = self._socket.getsockname()[1]
         asyncio.get_running_loop().add_reader(self._socket, self._accept)
 
     async def kill(self) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,9 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from tests.support.patience import PATIENCE
+from tests.support.ports import held_port
 
 _RUN = """
 import sys, time, xllamacpp
@@ -35,7 +37,7 @@ class LlamaServer:
         request = urllib.request.Request(
             self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             return json.load(response)
 
     def tokenize(self, text: str, *, add_special: bool = False) -> list[int]:
@@ -51,9 +53,11 @@ class LlamaServer:
 @contextlib.contextmanager
 def llama_server(model: Path) -> Iterator[LlamaServer]:
     """Runs until the block ends."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    with held_port() as port:
+        yield from _serving(model, port)
+
+
+def _serving(model: Path, port: int) -> Iterator[LlamaServer]:
     process = subprocess.Popen(
         [sys.executable, "-c", _RUN, str(model), str(port)],
         stdout=subprocess.DEVNULL,
@@ -69,7 +73,7 @@ def llama_server(model: Path) -> Iterator[LlamaServer]:
 
 
 def _wait_until_ready(server: LlamaServer, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"llama.cpp's server ended with {process.returncode}")

@@ -1,6 +1,5 @@
 """Real servers of tools: the official package, over stdio or Streamable HTTP, each in a process of its own."""
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,17 +85,9 @@ def pids(place: Path) -> list[int]:
     return sorted(int(file.name.removeprefix("pid-")) for file in place.glob("pid-*"))
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
-
-
 @contextmanager
-def http_server_in(place: Path, port: int = 0) -> Iterator[str]:
+def http_server_in(place: Path, port: int) -> Iterator[str]:
     """A server over HTTP; its address. It ends with the block."""
-    port = port or free_port()
     process = subprocess.Popen(
         [*program_in(place), str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

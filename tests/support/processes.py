@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 
 import httpx
 import psutil
+from tests.support.patience import PATIENCE
 
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str, seconds: float = 30.0) -> T:
+def until(condition: Callable[[], T], what: str = "it happens", seconds: float = PATIENCE) -> T:
     """The first true value of `condition`; fails when there is none in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -94,7 +95,7 @@ class ServeProcess:
 
     def wait_ready(self) -> "ServeProcess":
         """Until it says where it is."""
-        assert self._announced.wait(60), "\n".join(self.lines)
+        assert self._announced.wait(PATIENCE), "\n".join(self.lines)
         assert self.url, "\n".join(self.lines)
         return self
 
@@ -102,10 +103,10 @@ class ServeProcess:
         """What `/readyz` answers now."""
         return httpx.get(f"{self.url}/readyz").status_code
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         """Its exit code."""
         code = self.process.wait(seconds)
-        self._reader.join(10)
+        self._reader.join(PATIENCE)
         return code
 
     def __enter__(self) -> "ServeProcess":
@@ -150,7 +151,7 @@ class Stream:
         body = {"stream": True, "ignore_eos": True, **body}
         with (
             suppress(httpx.TransportError),
-            httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as response,
+            httpx.stream("POST", f"{url}/v1/completions", json=body) as response,
         ):
             for line in response.iter_lines():
                 if line == "data: [DONE]":
@@ -165,6 +166,6 @@ class Stream:
 
     def join(self) -> "Stream":
         """Once the connection is closed."""
-        self._thread.join(60)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         return self

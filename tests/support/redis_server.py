@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 
 PROGRAMS = ("redis-server", "valkey-server")
 
@@ -28,7 +29,7 @@ def redis_server(directory: Path) -> Iterator[str]:
     command += ["--save", "", "--appendonly", "no", "--dir", str(directory)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + PATIENCE
         while not socket.exists():
             assert process.poll() is None, "redis-server ended"
             assert time.monotonic() < deadline, "redis-server does not start"

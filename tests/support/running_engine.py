@@ -3,6 +3,7 @@
 import asyncio
 
 from tests.support import fake_engine
+from tests.support.patience import PATIENCE
 
 from headrace.config.engine import EngineConfig, ModelConfig
 from headrace.core.clock import SystemClock
@@ -39,13 +40,13 @@ def request(request_id="r", *, ids=(5, 6, 7), max_tokens=4, n=1, **fields):
 class Running:
     """A client as an async context."""
 
-    def __init__(self, model="fake", *, watchdog_timeout=30.0, wait=True):
+    def __init__(self, model="fake", *, watchdog_timeout=30.0, wait=True, clock=None):
         self.updates = []
         self._wait = wait
         self._model = model
         self.client = EngineClient(
             lambda config: launch(spec(config and config.model.model), SystemClock()),
-            SystemClock(),
+            clock or SystemClock(),
             watchdog_timeout=watchdog_timeout,
             on_update=self.updates.append,
             restart_delays=(0.01, 0.1),
@@ -63,11 +64,9 @@ class Running:
 
 
 async def until(condition):
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not happen")
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110  conditions of all kinds
+            await asyncio.sleep(0.005)
 
 
 def tokens(events, index=0):

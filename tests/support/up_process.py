@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import psutil
 from tests.support.local_fleet import end_session
+from tests.support.patience import PATIENCE
 from tests.support.processes import until
 
 KEY = "of-the-operator"
@@ -35,14 +36,14 @@ class UpProcess:
 
     def wait_up(self) -> "UpProcess":
         """Until it says where it is."""
-        assert self._announced.wait(60), "\n".join(self.lines)
+        assert self._announced.wait(PATIENCE), "\n".join(self.lines)
         assert self.url, "\n".join(self.lines)
         return self
 
     def wait_ready(self) -> "UpProcess":
         """Until it has a replica that serves."""
         self.wait_up()
-        until(lambda: httpx.get(f"{self.url}/readyz").status_code == 200, "it is ready", 60)
+        until(lambda: httpx.get(f"{self.url}/readyz").status_code == 200, "it is ready")
         return self
 
     def replicas(self) -> dict[str, str]:
@@ -56,10 +57,10 @@ class UpProcess:
         self.process.kill()
         self.wait()
 
-    def wait(self, seconds: float = 60.0) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         """Its exit code."""
         code = self.process.wait(seconds)
-        self._reader.join(10)
+        self._reader.join(PATIENCE)
         return code
 
     def __enter__(self) -> "UpProcess":
@@ -86,7 +87,7 @@ def down(file: Path) -> subprocess.CompletedProcess[str]:
     """`headrace down`."""
     return subprocess.run(
         [sys.executable, "-m", "headrace", "down", str(file)],
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
 
 

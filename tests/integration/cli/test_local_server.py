@@ -2,6 +2,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 
 from headrace.cli import local_server as module
 from headrace.core.errors import ConfigError, UnavailableError
@@ -26,7 +27,9 @@ def test_the_address_is_read_from_the_log_and_the_child_is_ended(
         f"trap 'echo bye > {tmp_path}/ended; exit 0' TERM\n"
         "while true; do sleep 0.02; done",
     )
-    with module.local_server(["m"], ready_timeout=20, environment={"FLAVOUR": "mint"}) as server:
+    with module.local_server(
+        ["m"], ready_timeout=PATIENCE, environment={"FLAVOUR": "mint"}
+    ) as server:
         assert server.url == "http://127.0.0.1:77"
         assert server.log[0] == "mint"
     assert (tmp_path / "ended").read_text() == "bye\n"
@@ -40,7 +43,7 @@ def test_a_child_that_ends_gives_its_last_line(
 ) -> None:
     pretend(monkeypatch, tmp_path, "echo 'headrace: error: No such model.' >&2; exit 2")
     with pytest.raises(ConfigError, match=r"^The server did not start\. No such model\.$"):  # noqa: SIM117
-        with module.local_server(["m"], ready_timeout=20):
+        with module.local_server(["m"], ready_timeout=PATIENCE):
             pass
 
 

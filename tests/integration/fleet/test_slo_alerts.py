@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tests.support.fake_replica import Fault, replicas
 from tests.support.in_process_gateway import gateway_over, quick, spec_of, until
 from tests.support.listening import Listener, send_json
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.slos import AlertsConfig, Measure, Objective, Webhook
 from headrace.config.secret import Secret
@@ -75,7 +76,7 @@ async def test_an_alert_is_raised_before_the_budget_is_spent_and_ends_when_it_is
                 await gateway.ask(max_tokens=3, stream=True)
             assert watch.firing() == []
             fakes[0].always = Fault(delay=0.3)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while not watch.firing():
                     await asyncio.gather(
                         *(gateway.ask(max_tokens=2, stream=True) for _ in range(6))
@@ -117,7 +118,7 @@ async def test_a_webhook_that_is_gone_holds_nobody_up(tmp_path: Path):
         config = quick([spec_of(fakes[0])], slos=(UP,), alerts=alerts)
         async with gateway_over(fakes, config) as gateway:
             fakes[0].always = Fault(status=500)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 while not gateway.gateway.parts.slos.firing():
                     await gateway.ask(max_tokens=1)
             metrics = gateway.gateway.parts.metrics

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support.patience import PATIENCE
 from tests.support.stub_replica import Reply, StubReplica, stub_replica
 from tests.support.wire_answers import sse
 
@@ -78,7 +79,7 @@ class Client(httpx.AsyncClient):
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110  what is waited for is behind a socket
             await asyncio.sleep(0.005)
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import zmq
 import zmq.asyncio
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.core.clock import SystemClock
@@ -90,7 +91,7 @@ class Reading:
         return self.index.cached("r", TokenPrompt(ids([b for b in blocks for _ in range(2)])), "m")
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while not is_so():  # noqa: ASYNC110 - the index tells nobody
                 await asyncio.sleep(0.005)
 
@@ -218,7 +219,7 @@ async def test_what_headrace_publishes_is_read(tmp_path: Path) -> None:
     readers.sync([ReplicaSpec(url="http://r:1", id="r", kv_events=endpoint)])
     event = BlockStored([b"\7" * 32], None, [1, 2, 3, 4], 4, extra_keys=[["tenant"]])
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             while index.cached("r", TokenPrompt(ids([1, 2, 3, 4, 5]), salt="tenant"), "m") != 4:
                 publisher.publish([event])
                 await asyncio.sleep(0.01)

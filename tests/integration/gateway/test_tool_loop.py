@@ -12,7 +12,9 @@ import pytest
 from tests.support.calling_model import calling
 from tests.support.echo_model import spec_of_stub
 from tests.support.in_process_gateway import CHAT, InProcessGateway, quick, until
-from tests.support.mcp_servers import free_port, http_server_in, pids, program_in
+from tests.support.mcp_servers import http_server_in, pids, program_in
+from tests.support.patience import PATIENCE
+from tests.support.ports import held_port
 from tests.support.stub_replica import Reply, stub_replica
 
 from headrace.config.fleet.accounts import AccountsConfig, KeyConfig
@@ -70,7 +72,7 @@ def by_stdio(place, **fields):
 async def until_called(at):
     """Until the server's tools are there, and a call of one succeeds."""
 
-    async with asyncio.timeout(120):
+    async with asyncio.timeout(PATIENCE):
         while True:
             answer = await at.ask('call calc__add {"a": 2, "b": 3}')
             if answer.json["choices"][0]["message"].get("content") == "<5>":
@@ -138,7 +140,7 @@ async def test_what_changes_without_a_call_is_found_out(tmp_path, monkeypatch):
         async def known():
             return {tool.local_name for tool in await toolbox.usable("t")}
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 if "learned" in await known():
                     break
@@ -173,20 +175,20 @@ async def test_a_client_that_leaves_ends_the_call(tmp_path):
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": Secret("Bearer x")}])
 async def test_a_server_over_http_that_goes_and_comes_back(tmp_path, headers):
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/mcp"
-    config = ToolsConfig(servers=(McpServer(name="calc", url=url, headers=headers),))
-    with http_server_in(tmp_path, port):
-        async with site(config) as at:
-            await until_called(at)
-    async with site(config) as at:  # it is not there
-        plain = await at.ask("hello")
-        assert plain.text == "<hello>"
+    with held_port() as port:
+        url = f"http://127.0.0.1:{port}/mcp"
+        config = ToolsConfig(servers=(McpServer(name="calc", url=url, headers=headers),))
         with http_server_in(tmp_path, port):
-            await until_called(at)
-        assert "failed" in (await at.ask('call calc__add {"a": 1, "b": 2}')).text
-        with http_server_in(tmp_path, port):
-            await until_called(at)
+            async with site(config) as at:
+                await until_called(at)
+        async with site(config) as at:  # it is not there
+            plain = await at.ask("hello")
+            assert plain.text == "<hello>"
+            with http_server_in(tmp_path, port):
+                await until_called(at)
+            assert "failed" in (await at.ask('call calc__add {"a": 1, "b": 2}')).text
+            with http_server_in(tmp_path, port):
+                await until_called(at)
 
 
 async def test_endpoints_as_tools():

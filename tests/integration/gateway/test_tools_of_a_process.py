@@ -45,7 +45,7 @@ async def ask(client, text=CALL, model="m"):
 async def until_connected(running):
     """Until the gateway says that the server's tools are there: from then on the first call succeeds."""
     said = "Tool server calc: 8 tools"
-    await until(lambda: any(said in line for line in running.lines), said, seconds=120.0)
+    await until(lambda: any(said in line for line in running.lines), said)
 
 
 async def names(client):
@@ -58,7 +58,7 @@ async def test_what_a_process_lists_counts_and_reloads(tmp_path):
         write(file, model.url, tmp_path)
         with GatewayProcess(file) as running:
             await asyncio.to_thread(running.wait_ready)
-            async with httpx.AsyncClient(base_url=running.url, timeout=30) as client:
+            async with httpx.AsyncClient(base_url=running.url) as client:
                 await until_connected(running)
                 assert (await ask(client))["choices"][0]["message"]["content"] == "<3>"
                 assert (await ask(client, "hi", "pipe"))["choices"][0]["message"][

@@ -13,5 +13,5 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def http(server):
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with httpx.Client(base_url=server.url) as client:
         yield client

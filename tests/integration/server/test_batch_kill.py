@@ -6,6 +6,7 @@ import time
 import httpx
 from tests.support.batches import CHAT, jsonl, line, parse
 from tests.support.fake_server import FakeServer
+from tests.support.patience import PATIENCE
 
 LINES = 100
 
@@ -18,7 +19,7 @@ def test_a_batch_survives_kills(tmp_path):
         engine = {"step": 0.01, "max_num_seqs": 8}
         with (
             FakeServer(tmp_path, engine=engine, batches=batches) as server,
-            httpx.Client(base_url=server.url, timeout=30) as http,
+            httpx.Client(base_url=server.url) as http,
         ):
             if batch_id is None:
                 form = {"files": {"file": ("in.jsonl", content)}, "data": {"purpose": "batch"}}
@@ -40,7 +41,7 @@ def test_a_batch_survives_kills(tmp_path):
 
 def poll(http, batch_id, count):
     """The batch, once this many of its requests are answered or it has ended."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         batch = http.get(f"/v1/batches/{batch_id}").json()
         done = batch["request_counts"]["completed"]

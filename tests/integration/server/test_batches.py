@@ -6,10 +6,11 @@ import json
 import pytest
 from tests.support.batches import CHAT, BatchClient, jsonl, line
 from tests.support.in_process import InProcess
+from tests.support.patience import PATIENCE
 
 
 async def until(condition):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.01)
 

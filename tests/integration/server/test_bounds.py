@@ -8,6 +8,8 @@ from contextlib import ExitStack
 import httpx
 import pytest
 from tests.support.fake_server import FakeServer
+from tests.support.patience import PATIENCE
+from tests.support.processes import until
 
 from headrace.web.protocol import SPARE_CONNECTIONS
 
@@ -22,7 +24,7 @@ class Connection:
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(20)
+        self.socket.settimeout(PATIENCE)
         self.socket.connect((host, int(port)))
 
     def begin(self, length, body=b"", path="/v1/completions"):
@@ -70,15 +72,6 @@ class Connection:
 
     def __exit__(self, *exc):
         self.socket.close()
-
-
-def until(condition, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := condition():
-            return found
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")
 
 
 def rejected(server, reason):

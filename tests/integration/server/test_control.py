@@ -8,6 +8,7 @@ import httpx
 import psutil
 import pytest
 from tests.support.fake_server import FakeServer, fake_source
+from tests.support.patience import PATIENCE
 from tests.support.processes import Stream, load, until
 
 TOKEN = "not for everybody"
@@ -23,7 +24,7 @@ class Controlled(FakeServer):
 
     def order(self, name, **body):
         headers = {"x-headrace-control": TOKEN}
-        return httpx.post(f"{self.url}/control/{name}", json=body, headers=headers, timeout=30)
+        return httpx.post(f"{self.url}/control/{name}", json=body, headers=headers)
 
     def shown(self):
         headers = {"authorization": f"Bearer {TOKEN}"}
@@ -31,7 +32,7 @@ class Controlled(FakeServer):
 
     def ask(self, **body):
         return httpx.post(
-            f"{self.url}/v1/completions", json={"prompt": "a", "max_tokens": 3, **body}, timeout=30
+            f"{self.url}/v1/completions", json={"prompt": "a", "max_tokens": 3, **body}
         )
 
     def ready(self):
@@ -70,7 +71,7 @@ def test_a_model_is_parked_and_woken(tmp_path):
 def test_requests_end_before_their_model_is_parked(tmp_path):
     with Controlled(tmp_path, engine={"step": 0.02}) as server:
         stream = Stream(server.url, prompt="a", max_tokens=40).begun()
-        assert server.order("park", timeout=20).json()["state"] == "parked"
+        assert server.order("park", timeout=PATIENCE).json()["state"] == "parked"
         assert stream.join().is_done
         assert len(stream.events) >= 40
         assert stream.events[-1]["choices"][0]["finish_reason"] == "length"
@@ -195,7 +196,7 @@ class Order:
         self._answer = server.order(name, **body)
 
     def join(self):
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         assert self._answer is not None
         return self._answer
 
@@ -256,7 +257,7 @@ def test_vllms_words_for_it(tmp_path):
         headers = {"x-headrace-control": TOKEN}
 
         def post(path):
-            return httpx.post(f"{server.url}{path}", headers=headers, timeout=30).status_code
+            return httpx.post(f"{server.url}{path}", headers=headers).status_code
 
         def sleeping():
             return httpx.get(f"{server.url}/is_sleeping", headers=headers).json()["is_sleeping"]

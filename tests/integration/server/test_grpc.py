@@ -15,6 +15,8 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from tests.support.certificates import self_signed
 from tests.support.fake_server import FakeServer
 from tests.support.grpc_client import GrpcClient, address_of, error_object
+from tests.support.patience import PATIENCE
+from tests.support.processes import until
 
 from headrace.server.rpc.schema import SERVICE
 
@@ -55,13 +57,6 @@ def load(server):
     return report["num_running"] + report["num_waiting"]
 
 
-def until(condition):
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def refused(code, function, *arguments, **options):
     """The error of a call that must fail with this code."""
     with pytest.raises(grpc.RpcError) as caught:
@@ -71,7 +66,7 @@ def refused(code, function, *arguments, **options):
 
 
 def post(server, path, **body):
-    answer = httpx.post(f"{server.url}{path}", json=body, headers=KEY, timeout=20)
+    answer = httpx.post(f"{server.url}{path}", json=body, headers=KEY)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -118,7 +113,7 @@ def test_names_of_requests_go_both_ways_and_end_them(server, client):
     call = client.method("Generate")
     metadata = (("x-api-key", "sk-1"), ("x-request-id", "mine.1"))
     made = client.message("Generate", **ASK, options={"no_such_field": 1})
-    _, done = call.with_call(made, metadata=metadata, timeout=20)
+    _, done = call.with_call(made, metadata=metadata, timeout=PATIENCE)
     told = dict(done.initial_metadata())
     assert told["x-request-id"] == "mine.1"
     assert told["x-headrace-ignored-fields"] == "no_such_field"
@@ -190,7 +185,7 @@ def test_cancelling_frees_the_engine(server, client):
     stream.cancel()
     until(lambda: load(server) == 0)
     whole = client.method("Generate").future(
-        client.message("Generate", **ENDLESS), metadata=(("x-api-key", "sk-1"),), timeout=20
+        client.message("Generate", **ENDLESS), metadata=(("x-api-key", "sk-1"),), timeout=PATIENCE
     )
     until(lambda: load(server) == 1)
     whole.cancel()
@@ -222,7 +217,7 @@ def test_a_client_that_does_not_read_is_cut_off(server):
     options = [("grpc.http2.lookahead_bytes", 4096), ("grpc.http2.bdp_probe", 0)]
     with grpc.insecure_channel(address_of(server.lines), options=options) as channel:
         slow = GrpcClient(channel, authorization="Bearer sk-1")
-        stream = slow.call("GenerateStream", **ENDLESS, timeout=60)
+        stream = slow.call("GenerateStream", **ENDLESS, timeout=PATIENCE)
         next(stream)
         time.sleep(0.05)
         until(lambda: load(server) == 0)  # long before all is made, or else after it
@@ -246,7 +241,7 @@ def test_every_call_needs_a_key_but_those_for_health(server):
         assert health.Check(health_pb2.HealthCheckRequest()).status == 1
         other = health_pb2.HealthCheckRequest(service="no.Such")
         refused(grpc.StatusCode.NOT_FOUND, health.Check, other)
-        unknown = next(health.Watch(other, timeout=10))
+        unknown = next(health.Watch(other, timeout=PATIENCE))
         assert unknown.status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
@@ -254,14 +249,19 @@ def test_every_call_needs_a_key_but_those_for_health(server):
 def other(tmp_path):
     """A server of one test's own, which ends it."""
 
-    def start(**server):
-        return FakeServer(tmp_path, engine={"step": 0.01}, grpc_port=0, **server)
+    def start(engine=None, **server):
+        engine = {"step": 0.01, **(engine or {})}
+        return FakeServer(tmp_path, engine=engine, grpc_port=0, **server)
 
     return start
 
 
-def test_reflection_and_the_end_of_a_server(other):
-    with other() as server, grpc.insecure_channel(address_of(server.lines)) as channel:
+def test_reflection_and_the_end_of_a_server(other, tmp_path):
+    last = tmp_path / "last"
+    with (
+        other({"step": 0.0, "last": str(last)}) as server,
+        grpc.insecure_channel(address_of(server.lines)) as channel,
+    ):
         client = GrpcClient(channel)
         reflected = ProtoReflectionDescriptorDatabase(channel)
         assert SERVICE in reflected.get_services()
@@ -279,10 +279,11 @@ def test_reflection_and_the_end_of_a_server(other):
         until(lambda: heard == [1, 2])
         error = refused(grpc.StatusCode.UNAVAILABLE, client.call, "Generate", **ASK)
         assert "shutting down" in error.details()
+        last.touch()
         *_, last, usage = stream
         assert (last.choices[0].finish_reason, usage.usage.completion_tokens) == ("length", 150)
         assert server.wait() == 0
-        watching.join(10)
+        watching.join(PATIENCE)
         assert not watching.is_alive()
 
 
@@ -306,7 +307,7 @@ def watch(channel, heard):
     """Statuses as they change, until the server ends."""
     health = health_pb2_grpc.HealthStub(channel)
     try:
-        for item in health.Watch(health_pb2.HealthCheckRequest(), timeout=60):
+        for item in health.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE):
             heard.append(item.status)
     except grpc.RpcError:
         pass
@@ -338,9 +339,19 @@ def test_tls_is_that_of_http(tmp_path):
             assert GrpcClient(channel).call("Generate", **ASK).choices[0].text
         without = grpc.ssl_channel_credentials(root)
         with grpc.secure_channel(address, without) as channel:
-            refused(grpc.StatusCode.UNAVAILABLE, GrpcClient(channel).call, "ListModels", timeout=5)
+            refused(
+                grpc.StatusCode.UNAVAILABLE,
+                GrpcClient(channel).call,
+                "ListModels",
+                timeout=PATIENCE,
+            )
         with grpc.insecure_channel(address) as channel:
-            refused(grpc.StatusCode.UNAVAILABLE, GrpcClient(channel).call, "ListModels", timeout=5)
+            refused(
+                grpc.StatusCode.UNAVAILABLE,
+                GrpcClient(channel).call,
+                "ListModels",
+                timeout=PATIENCE,
+            )
 
 
 def test_a_port_that_is_taken_ends_the_start(tmp_path, server):

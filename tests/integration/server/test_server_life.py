@@ -14,18 +14,11 @@ import pytest
 import zmq
 from tests.support.fake_engine import POISON_EXIT, POISON_HANG
 from tests.support.fake_server import PEER_TOKEN, FakeServer
+from tests.support.patience import PATIENCE
+from tests.support.ports import held_port
+from tests.support.processes import until
 
 ENDLESS = {"prompt": "a", "max_tokens": 1900}
-
-
-def until(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.01)
-    raise AssertionError("it did not happen")
 
 
 def load(server):
@@ -46,12 +39,12 @@ class Background:
         self._thread.start()
 
     def _run(self, server, body, path):
-        with httpx.stream("POST", f"{server.url}{path}", json=body, timeout=60) as response:
+        with httpx.stream("POST", f"{server.url}{path}", json=body) as response:
             self.response = response
             self.lines = [line for line in response.iter_lines() if line]
 
     def join(self):
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
         return self
 
@@ -75,7 +68,8 @@ def test_a_client_that_leaves_frees_its_sequences(tmp_path, stream):
 
 
 def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(tmp_path):
-    with FakeServer(tmp_path, engine={"step": 0.02}) as server:
+    last = tmp_path / "last"
+    with FakeServer(tmp_path, engine={"last": str(last)}) as server:
         running = Background(server, {"prompt": "a", "max_tokens": 50, "stream": True})
         until(lambda: load(server)["num_running"])
         server.signal()
@@ -85,6 +79,7 @@ def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(tmp_path):
         assert int(refused.headers["retry-after"]) >= 1
         assert httpx.get(f"{server.url}/livez").status_code == 200
         assert load(server)["state"] == "draining"
+        last.touch()
         lines = running.join().lines
         assert lines[-1] == "data: [DONE]"
         assert json.loads(lines[-2][6:])["choices"][0]["finish_reason"] == "length"
@@ -118,9 +113,12 @@ def test_a_second_signal_ends_at_once(tmp_path):
 
 
 def test_an_engine_crash_is_told_and_mended(tmp_path):
-    with FakeServer(tmp_path, engine={"step": 0.01, "start": 0.3}) as server:
+    gate = tmp_path / "gate"
+    gate.touch()
+    with FakeServer(tmp_path, engine={"step": 0.01, "gate": str(gate)}) as server:
         stream = Background(server, ENDLESS | {"stream": True})
         until(lambda: load(server)["num_running"])
+        gate.unlink()
         response = httpx.post(f"{server.url}/v1/completions", json={"prompt": [POISON_EXIT]})
         assert response.status_code == 500
         assert response.json()["error"]["code"] == "engine_died"
@@ -131,6 +129,7 @@ def test_an_engine_crash_is_told_and_mended(tmp_path):
         assert json.loads(lines[-3][6:])["choices"][0]["finish_reason"] == "error"
         refused = httpx.post(f"{server.url}/v1/completions", json=ENDLESS)
         assert refused.status_code == 503
+        gate.touch()
         until(lambda: ready_status(server) == 200)
         # Before it has made a step: nobody would send one to a server that looks full.
         report = load(server)
@@ -143,18 +142,23 @@ def test_an_engine_crash_is_told_and_mended(tmp_path):
 
 
 def test_a_stuck_engine_is_replaced_while_probes_answer(tmp_path):
-    with FakeServer(tmp_path, watchdog_timeout=0.6) as server:
+    gate = tmp_path / "gate"
+    gate.touch()
+    with FakeServer(tmp_path, engine={"gate": str(gate)}, watchdog_timeout=0.6) as server:
+        gate.unlink()
         stuck = Background(server, {"prompt": [POISON_HANG]})
         until(lambda: ready_status(server) == 503)
         assert httpx.get(f"{server.url}/livez").status_code == 200
         assert stuck.join().response.status_code == 500
+        gate.touch()
         until(lambda: ready_status(server) == 200)
 
 
 def test_a_full_queue_is_429_before_any_work(tmp_path):
-    engine = {"step": 0.02, "max_num_seqs": 1}
+    last = tmp_path / "last"
+    engine = {"last": str(last), "max_num_seqs": 1}
     with FakeServer(tmp_path, engine=engine, max_queued_requests=2) as server:
-        running = [Background(server, ENDLESS | {"stream": True, "max_tokens": 60})]
+        running = [Background(server, {"prompt": "a", "max_tokens": 60, "stream": True})]
         until(lambda: load(server)["num_running"])
         running += [Background(server, {"prompt": "b", "max_tokens": 2}) for _ in range(2)]
         until(lambda: load(server)["num_waiting"] == 2)
@@ -166,6 +170,7 @@ def test_a_full_queue_is_429_before_any_work(tmp_path):
         assert unready.status_code == 503
         assert "queue is full: 2 requests" in unready.json()["reason"]
         assert httpx.get(f"{server.url}/livez").status_code == 200
+        last.touch()
         assert all(r.join().response.status_code == 200 for r in running)
         assert ready_status(server) == 200
         metrics = httpx.get(f"{server.url}/metrics").text
@@ -173,7 +178,8 @@ def test_a_full_queue_is_429_before_any_work(tmp_path):
 
 
 def test_the_bound_on_tokens(tmp_path):
-    engine = {"step": 0.02, "max_num_seqs": 1}
+    last = tmp_path / "last"
+    engine = {"last": str(last), "max_num_seqs": 1}
     with FakeServer(tmp_path, engine=engine, max_queued_tokens=100) as server:
         running = [Background(server, {"prompt": "a", "max_tokens": 60})]
         until(lambda: load(server)["num_running"])
@@ -181,6 +187,7 @@ def test_the_bound_on_tokens(tmp_path):
         until(lambda: load(server)["num_waiting"] == 1)
         body = {"prompt": "x" * 300, "max_tokens": 1}
         assert httpx.post(f"{server.url}/v1/completions", json=body).status_code == 429
+        last.touch()
         assert all(r.join().response.status_code == 200 for r in running)
 
 
@@ -209,10 +216,12 @@ def test_a_port_that_is_taken_names_its_holder(tmp_path, server):
 
 
 def test_loading_is_told_and_requests_wait_elsewhere(tmp_path):
-    port = _free_port()
-    url = f"http://127.0.0.1:{port}"
     gate = tmp_path / "gate"
-    with FakeServer(tmp_path, wait=False, port=port, engine={"gate": str(gate)}) as server:
+    with (
+        held_port() as port,
+        FakeServer(tmp_path, wait=False, port=port, engine={"gate": str(gate)}) as server,
+    ):
+        url = f"http://127.0.0.1:{port}"
         until(lambda: _status(f"{url}/livez") == 200)
         assert _status(f"{url}/readyz") == 503
         assert httpx.post(f"{url}/v1/completions", json=ENDLESS).status_code == 503
@@ -222,12 +231,6 @@ def test_loading_is_told_and_requests_wait_elsewhere(tmp_path):
         gate.touch()
         server.wait_ready()
         assert _status(f"{url}/readyz") == 200
-
-
-def _free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def _status(url):

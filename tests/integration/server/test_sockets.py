@@ -1,11 +1,12 @@
 """Chat completions over a WebSocket, against a real server process."""
 
 import json
-import time
 
 import httpx
 import pytest
 from tests.support.fake_server import FakeServer
+from tests.support.patience import PATIENCE
+from tests.support.processes import until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
@@ -39,7 +40,7 @@ def hear(socket, *names):
     """All messages by id, until each of these is done."""
     heard = {name: [] for name in names}
     while any(not items or "done" not in items[-1] for items in map(heard.get, names)):
-        message = json.loads(socket.recv(20))
+        message = json.loads(socket.recv(PATIENCE))
         heard.setdefault(message.pop("id"), []).append(message)
     return heard
 
@@ -50,10 +51,7 @@ def running(server):
 
 
 def until_idle(server):
-    end = time.monotonic() + 20
-    while running(server):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: not running(server), "it is idle")
 
 
 def test_chunks_are_those_of_the_event_stream(server):
@@ -128,14 +126,14 @@ def test_outstanding_requests_are_bounded(server):
 def test_faults_are_told_and_the_socket_goes_on(server, text, name, param):
     with opened(server) as socket:
         socket.send(text)
-        error = json.loads(socket.recv(20))
+        error = json.loads(socket.recv(PATIENCE))
         assert error["id"] == name
         assert error["status"] == 400
         assert error["error"]["message"]
         if param is not None and "messages" not in param and "temp" not in param:
             assert error["error"]["param"] == param
         if name is not None:
-            assert json.loads(socket.recv(20)) == {"id": name, "done": True}
+            assert json.loads(socket.recv(PATIENCE)) == {"id": name, "done": True}
         say(socket, id="a", request=ASK)
         assert "chunk" in hear(socket, "a")["a"][0]
 
@@ -144,7 +142,7 @@ def test_a_message_that_is_too_large_closes_the_socket(server):
     with opened(server) as socket:
         socket.send('{"id": "' + "x" * 300_000)
         with pytest.raises(ConnectionClosed) as caught:
-            socket.recv(20)
+            socket.recv(PATIENCE)
         assert caught.value.rcvd.code == 1009
 
 

@@ -37,7 +37,7 @@ def serve(tmp_path: Path, text: str, *, template: str | None = None, **server) -
 
 def whole(server: FakeServer, **fields) -> dict:
     body = {"messages": ASK, "max_tokens": 1000, **fields}
-    response = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=30)
+    response = httpx.post(f"{server.url}/v1/chat/completions", json=body)
     assert response.status_code == 200, response.text
     return response.json()
 
