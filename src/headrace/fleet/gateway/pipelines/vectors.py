@@ -66,7 +66,7 @@ class VectorFile:
                             (_packed(vector), text),
                         )
                         count += 1
-            except apsw.Error as error:
+            except (apsw.Error, OverflowError) as error:
                 raise ConfigError(f"The vector store takes no such vector: {error}.") from None
         return count
 
@@ -82,7 +82,7 @@ class VectorFile:
                         (_packed(vector), top),
                     )
                 )
-            except apsw.Error as error:
+            except (apsw.Error, OverflowError) as error:
                 raise BadGatewayError(f"The vector store cannot answer: {error}.") from None
         return [Hit(text, 1.0 - distance) for text, distance in rows]
 

@@ -35,6 +35,18 @@ def test_vectors_of_another_length_are_refused_and_none_is_kept(tmp_path):
     store.close()
 
 
+def test_numbers_that_are_too_large_for_a_vector_are_refused(tmp_path):
+    """An embedder's JSON may hold more than 32 bits can."""
+    store = VectorFile(tmp_path / "t.db", is_new=True)
+    store.add([("a", [1.0, 0.0])])
+    with pytest.raises(ConfigError):
+        store.add([("b", [1e300, 0.0])])
+    with pytest.raises(BadGatewayError):
+        store.nearest([1e300, 0.0], 1)
+    assert [hit.text for hit in store.nearest([1.0, 0.0], 9)] == ["a"]
+    store.close()
+
+
 @pytest.mark.parametrize("content", [None, b"", b"no database, but much text " * 100])
 def test_a_file_that_is_no_store_is_refused(tmp_path, content):
     path = tmp_path / "x.db"
