@@ -185,6 +185,7 @@ class SimulatedGateway:
                     is_first = False
                     lease.note_first_token()
                     replica.latency.note_first_token(now - began, ahead + missing)
+                    replica.latency.note_prefill(began, now, missing)
                 if not call.num_tokens:
                     call.first = now
                 call.num_tokens += new

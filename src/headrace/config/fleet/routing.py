@@ -10,7 +10,7 @@ class RoutingPolicy(StrEnum):
     """One word for a way to choose; `fleet/gateway/routing` has a module for each."""
 
     STICKY = "sticky"
-    """Where the prefix is cached, until that replica would be waited for too long; then where least is to be done."""
+    """Where the first token comes soonest, cached prefix counted; the fuller the fleet, the more the prefix counts."""
     ROUND_ROBIN = "round_robin"
     RANDOM = "random"
     LEAST_REQUESTS = "least_requests"
@@ -41,12 +41,13 @@ class RoutingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Seconds for a prompt's tokens, which the exact index asks of a replica; later it is done without."""
     max_token_bytes: Annotated[int, Meta(ge=0, extra={"unit": "bytes"})] = 32 * 1024 * 1024
     """Bytes of prompts' tokens that are remembered."""
-    sticky_share: Annotated[float, Meta(gt=0, le=1)] = 0.8
-    """Share of the prompt, of the best that any replica has cached, from which on a replica counts as warm."""
-    max_ttft_penalty: Annotated[float, Meta(ge=0, extra={"unit": "seconds"})] = 2.0
-    """Seconds by which a warm replica's first token may be later than the best cold one's before it is left."""
+    reuse_weight: Annotated[float, Meta(ge=0)] = 4.0
+    """By how much more a prompt token that is not cached counts, beside those that wait, where prompts wait at every
+    replica: computing it again then costs all that come behind. Where some replica is free it counts once."""
+    max_ttft_penalty: Annotated[float, Meta(ge=0, extra={"unit": "seconds"})] = 5.0
+    """Seconds by which a warm replica's first token may be later than the soonest before it is left in any case."""
     prefill_tokens_per_second: Annotated[float, Meta(gt=0)] | None = None
-    """Peak prefill of one replica of weight 1; default measured from the requests themselves."""
+    """Prefill of one replica of weight 1; default measured from the requests themselves."""
     sticky_slack: Annotated[int, Meta(ge=0)] = 4
     """Requests that a warm replica may have beyond `bounded_load` times its part of all before it is left."""
     decode_cost: Annotated[float, Meta(ge=0)] = 2.0

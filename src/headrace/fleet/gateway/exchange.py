@@ -106,7 +106,7 @@ class Exchange:
                     drops_usage=drops_usage,
                     is_continuation=answer.has_begun,
                 )
-                watch = _Watch(self._replica, lease, self._clock, started, ahead + missing)
+                watch = _Watch(self._replica, lease, self._clock, started, (ahead, missing))
                 watch.count(self._pulse, None if answer.has_begun else self._call.arrival)
                 await self._stream(response, reader, relay, watch, answer)
             except StreamError as error:
@@ -228,8 +228,14 @@ class _Watch:
     """Tells lease and latency how a stream comes on."""
 
     def __init__(
-        self, replica: Replica, lease: Lease, clock: Clock, started: float, work: int
+        self,
+        replica: Replica,
+        lease: Lease,
+        clock: Clock,
+        started: float,
+        work: tuple[int, int],
     ) -> None:
+        """`work`: uncached prompt tokens that were ahead of it, and its own."""
         self._replica = replica
         self._lease = lease
         self._clock = clock
@@ -256,7 +262,10 @@ class _Watch:
         if not self._first:
             self._first = now
             self._lease.note_first_token()
-            self._replica.latency.note_first_token(self._first - self._started, self._work)
+            ahead, own = self._work
+            latency = self._replica.latency
+            latency.note_first_token(self._first - self._started, ahead + own)
+            latency.note_prefill(self._started, self._first, own)
         if self._pulse is not None:
             self._note_pulse(self._pulse, now, new)
         self._last = now

@@ -196,4 +196,4 @@ class Router:
         configured = self.config.routing.prefill_tokens_per_second
         if configured is not None:
             return configured * replica.spec.weight
-        return replica.latency.peak_prefill or DEFAULT_PREFILL_RATE
+        return replica.latency.prefill_rate or DEFAULT_PREFILL_RATE

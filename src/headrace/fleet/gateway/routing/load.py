@@ -40,13 +40,15 @@ def outstanding(query: Query, candidates: Sequence[Candidate], decode_cost: floa
     ]
 
 
-def work(query: Query, candidates: Sequence[Candidate], decode_cost: float) -> list[float]:
-    """As `outstanding`, but of the request's prompt only what each has not cached."""
+def work(
+    query: Query, candidates: Sequence[Candidate], decode_cost: float, *, own_weight: float = 1.0
+) -> list[float]:
+    """As `outstanding`, but of the request's prompt only what each has not cached, times `own_weight`."""
     prompt, own = query.prompt_tokens, decode_cost * query.output_tokens
     return [
         (
             own
-            + (prompt - cached if (cached := one.cached_tokens) < prompt else 0)
+            + (own_weight * (prompt - cached) if (cached := one.cached_tokens) < prompt else 0)
             + one.prefill_tokens
             + decode_cost * one.decode_tokens
         )
@@ -55,19 +57,29 @@ def work(query: Query, candidates: Sequence[Candidate], decode_cost: float) -> l
     ]
 
 
+def crowding(query: Query, candidates: Sequence[Candidate]) -> float:
+    """Whether prompts wait nearly everywhere: 0 where a tenth of the replicas has none, 1 where nine tenths have as many
+    tokens waiting, per weight, as the request asks for.
+    """
+    waiting = sorted(
+        [one.prefill_tokens / (w if (w := one.weight) > _LEAST else _LEAST) for one in candidates]
+    )
+    return min(1.0, waiting[len(waiting) // 10] / max(1, query.prompt_tokens))
+
+
 def first_token_seconds(
-    query: Query, candidates: Sequence[Candidate], peak: float | None
+    query: Query, candidates: Sequence[Candidate], rate: float | None
 ) -> list[float]:
     """Estimated time to first token: uncached tokens before it and its own, at each one's prefill rate.
 
-    `peak` is that rate for a replica of weight 1; None takes what was measured of each.
+    `rate` is that for a replica of weight 1; None takes what was measured of each.
     """
     prompt = query.prompt_tokens
     return [
         (one.prefill_tokens + (prompt - cached if (cached := one.cached_tokens) < prompt else 0))
         / (
-            rate
-            if (rate := one.prefill_rate if peak is None else peak * one.weight) > _LEAST
+            own
+            if (own := one.prefill_rate if rate is None else rate * one.weight) > _LEAST
             else _LEAST
         )
         for one in candidates

@@ -1,32 +1,37 @@
-"""Sticky until saturated: where the prefix is cached, until that costs the first token too much.
+"""Sticky until saturated: where the first token comes soonest, and where the prefix is cached when all are busy.
 
-The rule of llm-d's prefix-cache-affinity-filter (blog of 2026-08-17), with two things more:
+What is compared is one sum per replica, in prompt tokens: those that wait there, and the request's own that are not
+cached. That is the wait for the first token, which a cached prefix shortens as much as a queue lengthens it.
 
-- The time to first token that is compared holds the request's own uncached tokens, so a long prompt stays
-  longer with its cache than a short one.
-- A replica is left, too, when it has more than its part of all streams (`bounded_load`, and `sticky_slack` more).
-  A prefix that everybody shares costs no prefill, and would else gather every stream on one replica. Each
-  request that leaves makes another replica warm.
-
-Among those that are left the least work wins: uncached tokens where prefill is what there is to do, streams
-where it is decoding.
+- Own tokens count more, the fuller the fleet is. While some replica is free, computing a prefix again delays nobody, and
+  waiting for it gains nothing. When prompts wait everywhere, each token that is computed again delays everybody behind:
+  then its first token comes later, and all others' sooner. The weight grows from 1 to 1 + `reuse_weight` as the least
+  busy tenth of the replicas has as much waiting as the request asks for.
+- Output tokens count a quarter of `decode_cost`: they are made beside prompts, not before them.
+- However warm, a replica is left when its first token would come `max_ttft_penalty` later than the soonest (the bound of
+  llm-d's prefix-cache-affinity-filter, blog of 2026-08-17), or when it has more than its part of all streams
+  (`bounded_load`, and `sticky_slack` more). A prefix that everybody shares costs no prefill, and would else gather
+  every stream on one replica. Each request that leaves makes another replica warm.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from headrace.config.fleet.routing import RoutingConfig
-from headrace.fleet.gateway.routing.load import first_token_seconds
+from headrace.fleet.gateway.routing.load import crowding, first_token_seconds, work
 from headrace.fleet.gateway.routing.pipeline import Policy, best, load_words, unsaturated
-from headrace.fleet.gateway.routing.prefix_aware import cached_share, least_work
+from headrace.fleet.gateway.routing.prefix_aware import cached_share
 from headrace.fleet.gateway.routing.session_affinity import below
-from headrace.fleet.gateway.routing.values import Candidate, Kept, Query
+from headrace.fleet.gateway.routing.values import Candidate, Filter, Kept, Query, Scorer
+
+#: How much of an output token's cost delays a first token.
+_BESIDE: Final = 0.25
+#: From this share on, of the most that any replica has cached of the prompt, a replica is called warm.
+_WARM: Final = 0.5
 
 
 def policy(config: RoutingConfig) -> Policy:
-    """Warm ones first; then the least work."""
-
-    def narrow(query: Query, candidates: Sequence[Candidate]) -> Kept:
-        return stay_or_leave(config, query, candidates)
+    """Warm ones while they are worth their wait."""
 
     def explain(
         query: Query,
@@ -35,32 +40,55 @@ def policy(config: RoutingConfig) -> Policy:
         winner: Candidate,
     ) -> str:
         (wait,) = first_token_seconds(query, [winner], config.prefill_tokens_per_second)
-        share = cached_share(query, winner)
-        return f"cached {share:.2f}, first token {wait:.2f} s, {load_words(winner)}"
+        share, standing = cached_share(query, winner), _standing(config, query, candidates, winner)
+        return f"{standing}, cached {share:.2f}, first token {wait:.2f} s, {load_words(winner)}"
 
     return Policy(
-        filters=(unsaturated, narrow),
-        scorers=((1.0, least_work(config.decode_cost)),),
+        filters=(unsaturated, _in_time(config)),
+        scorers=((1.0, _soonest(config)),),
         pick=best,
         explain=explain,
     )
 
 
-def stay_or_leave(config: RoutingConfig, query: Query, candidates: Sequence[Candidate]) -> Kept:
-    """Which candidates remain: the warm ones with room, or others where those are missing or too late."""
+def _in_time(config: RoutingConfig) -> Filter:
+    """Those that have room for a stream, and whose first token is not much later than the soonest."""
+    roomy = below(config.bounded_load, config.sticky_slack)
+
+    def narrow(query: Query, candidates: Sequence[Candidate]) -> Kept:
+        if all(one.cached_tokens <= 0 for one in candidates):
+            return Kept(candidates)
+        room = roomy(query, candidates).candidates
+        seconds = first_token_seconds(query, room, config.prefill_tokens_per_second)
+        latest = min(seconds) + config.max_ttft_penalty
+        return Kept([one for one, wait in zip(room, seconds, strict=True) if wait <= latest])
+
+    return narrow
+
+
+def _soonest(config: RoutingConfig) -> Scorer:
+    """Rates by what is to be done before the first token, and by what is computed that is cached elsewhere."""
+
+    def score(query: Query, candidates: Sequence[Candidate]) -> list[float]:
+        again = 1.0 + config.reuse_weight * crowding(query, candidates)
+        cost = _BESIDE * config.decode_cost
+        return [-tokens for tokens in work(query, candidates, cost, own_weight=again)]
+
+    return score
+
+
+def _standing(
+    config: RoutingConfig, query: Query, candidates: Sequence[Candidate], winner: Candidate
+) -> str:
     most = max([one.cached_tokens for one in candidates])
     if most <= 0:
-        return Kept(candidates, "cold")
-    room = below(config.bounded_load, config.sticky_slack)(query, candidates).candidates
-    enough = config.sticky_share * most
-    warm = [one for one in room if one.cached_tokens >= enough]
-    if not warm:
-        return Kept(room, "left, warm ones have too many streams")
-    if len(warm) < len(room):
-        peak = config.prefill_tokens_per_second
-        soonest = min(first_token_seconds(query, warm, peak))
-        # Warm ones are in this minimum too: then the difference is 0, and nothing is left for it.
-        later = soonest - min(first_token_seconds(query, room, peak))
-        if later > config.max_ttft_penalty:
-            return Kept(room, f"left, warm ones are {later:.2f} s later")
-    return Kept(warm, "warm")
+        return "cold"
+    if winner.cached_tokens >= _WARM * most:
+        return "warm"
+    warm = [one for one in candidates if one.cached_tokens >= _WARM * most]
+    rate = config.prefill_tokens_per_second
+    (own,) = first_token_seconds(query, [winner], rate)
+    later = min(first_token_seconds(query, warm, rate)) - own
+    if later > 0:
+        return f"left, warm ones are {later:.2f} s later"
+    return "left, warm ones have too many streams"

@@ -40,7 +40,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     tpot: float | None = None
     """Seconds per output token, moving average."""
     prefill_rate: float = 1000.0
-    """Prompt tokens per second that it computes when it has nothing else to do."""
+    """Uncached prompt tokens per second that it computes while there are any."""
     max_requests: int = 256
     """Requests that it should have at once; at that number it is saturated."""
 

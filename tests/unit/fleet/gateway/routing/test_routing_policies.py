@@ -175,29 +175,52 @@ def test_prefix_aware_weighs_reuse_against_queues() -> None:
 class TestSticky:
     def test_stays_where_it_is_warm(self) -> None:
         candidates = three(
-            cached_tokens=(0, 900, 0), prefill_tokens=(0, 1500, 0), num_requests=(0, 3, 0)
+            cached_tokens=(0, 900, 0), prefill_tokens=(0, 850, 0), num_requests=(0, 3, 0)
         )
         decision = pick("sticky", query(), *candidates)
         assert decision.replica_id == "b"
         assert decision.cached_tokens == 900
-        assert decision.reason.startswith("warm, cached 0.90, first token 1.60 s")
-        assert "1 of 3 candidates" in decision.reason
+        assert decision.reason.startswith("warm, cached 0.90, first token 0.95 s, 3 requests")
 
-    def test_leaves_when_the_first_token_would_be_too_late(self) -> None:
-        candidates = three(cached_tokens=(0, 900, 0), prefill_tokens=(0, 3500, 0))
+    def test_leaves_for_a_sooner_first_token_while_a_replica_is_free(self) -> None:
+        candidates = three(cached_tokens=(0, 900, 0), prefill_tokens=(2000, 950, 0))
+        decision = pick("sticky", query(), *candidates)
+        assert decision.replica_id == "c"
+        assert decision.reason.startswith("left, warm ones are 0.05 s later, cached 0.00")
+
+    def test_stays_longer_when_prompts_wait_everywhere(self) -> None:
+        # Staying saves 900 tokens; they count fivefold where every queue is as long as the prompt.
+        waits = {"cached_tokens": (0, 900, 0), "prefill_tokens": (1000, 2900, 1500)}
+        assert pick("sticky", query(), *three(**waits)).replica_id == "b"
+        assert pick("sticky", query(), *three(**waits), reuse_weight=0.0).replica_id == "a"
+        assert pick("prefix_aware", query(), *three(**waits)).replica_id == "a"
+        halved = {"cached_tokens": (0, 900, 0), "prefill_tokens": (250, 3400, 750)}
+        assert pick("sticky", query(), *three(**halved), max_ttft_penalty=9.0).replica_id == "a"
+
+    def test_leaves_in_any_case_when_the_first_token_would_be_too_late(self) -> None:
+        candidates = three(cached_tokens=(0, 900, 0), prefill_tokens=(1000, 4500, 1000))
         decision = pick("sticky", query(), *candidates, max_ttft_penalty=2.5)
         assert decision.replica_id != "b"
         assert decision.reason.startswith("left, warm ones are 2.60 s later, cached 0.00")
         assert pick("sticky", query(), *candidates, max_ttft_penalty=2.7).replica_id == "b"
 
     def test_the_rate_may_be_set(self) -> None:
-        candidates = three(cached_tokens=(0, 900, 0), prefill_tokens=(0, 3500, 0))
+        candidates = three(cached_tokens=(0, 900, 0), prefill_tokens=(1000, 4500, 1000))
         fast = pick("sticky", query(), *candidates, prefill_tokens_per_second=2000.0)
         assert fast.replica_id == "b"
 
     def test_a_long_prompt_stays_longer(self) -> None:
-        candidates = three(cached_tokens=(0, 9000, 0), prefill_tokens=(0, 10_000, 0))
-        assert pick("sticky", query(prompt_tokens=9500), *candidates).replica_id == "b"
+        for length, wanted in ((9500, "b"), (950, "a")):
+            saved = length - 50
+            candidates = three(cached_tokens=(0, saved, 0), prefill_tokens=(0, 8000, 9000))
+            asked = query(prompt_tokens=length)
+            assert pick("sticky", asked, *candidates).replica_id == wanted
+
+    def test_output_tokens_count_a_quarter_of_their_cost(self) -> None:
+        # 400 output tokens, of 2 prompt tokens each, delay a first token by 200 prompt tokens.
+        candidates = three(cached_tokens=(0, 250, 0), decode_tokens=(0, 400, 900))
+        assert pick("sticky", query(), *candidates).replica_id == "b"
+        assert pick("sticky", query(), *candidates, decode_cost=3.0).replica_id == "a"
 
     def test_a_shared_prefix_does_not_gather_all_streams(self) -> None:
         candidates = three(cached_tokens=(0, 900, 0), num_requests=(2, 20, 2))
@@ -206,13 +229,12 @@ class TestSticky:
         assert "too many streams" in decision.reason
 
     def test_warm_is_relative_to_the_best(self) -> None:
-        # 100 of 1000 tokens is little, but the best there is.
-        candidates = three(cached_tokens=(100, 70, 90), num_requests=(3, 0, 1))
-        candidates = [
-            Candidate(id=c.id, cached_tokens=c.cached_tokens, decode_tokens=c.num_requests * 100)
-            for c in candidates
-        ]
-        assert pick("sticky", query(), *candidates).replica_id == "c"
+        # 100 of 1000 tokens is little, but the best there is; half of it is warm, and less is not.
+        for cached, word in ((60, "warm"), (40, "left, warm ones are 0.44 s later")):
+            candidates = three(cached_tokens=(100, cached, 0), prefill_tokens=(500, 0, 100))
+            decision = pick("sticky", query(), *candidates)
+            assert decision.replica_id == "b"
+            assert decision.reason.startswith(f"{word}, cached 0.0")
 
     def test_cold_ones_go_by_work(self) -> None:
         candidates = three(prefill_tokens=(10, 20, 0), decode_tokens=(0, 0, 100))
