@@ -18,7 +18,7 @@ const replicaOf = (request) => (request.is_cached ? "response cache" : request.t
 
 export function create({ store }) {
   const again = () => view.update(store, true);
-  const search = el("input", { type: "search", placeholder: "Id, tenant, model, replica", "aria-label": "Search requests", oninput: again });
+  const search = el("input", { type: "search", placeholder: "Id, tenant, replica …", "aria-label": "Search requests", oninput: again });
   const chips = makeChips("Which", { all: "All", failed: "Failed", retried: "Retried", slow: "Slowest" }, "all", again);
   const hold = el("button", { type: "button", "aria-pressed": "false" }, "Pause");
   let frozen = null;
