@@ -36,7 +36,9 @@ GATEWAY_PORT = 8995
 def process(
     command: Sequence[str], ready: str, seconds: float = 60.0
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A child until the block ends; it is ready when the URL `ready` answers 200."""
+    """A child until the block ends; it is ready when the URL `ready` answers 200, which nobody may do before."""
+    if answers(ready):
+        raise SystemExit(f"Something answers {ready} already; end it first.")
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(command, stdout=output, stderr=output)
         try:
