@@ -59,7 +59,7 @@ POOL_FAILURES = Metric(
 DECISIONS = Metric(
     "headrace_autoscaler_decisions_total", Kind.COUNTER, "decisions",
     "Decisions by policy, by direction (up, down, hold) and by what limited them (none, max_replicas, min_replicas, "
-    "cooldown, delay, step, budget, missing_data, override, role).",
+    "cooldown, delay, burst, step, budget, missing_data, override, role).",
     ("pool", "policy", "direction", "limited_by"), server_wide=True,
 )  # fmt: skip
 COLD_START = Metric(

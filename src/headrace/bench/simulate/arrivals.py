@@ -1,22 +1,20 @@
-"""When requests come and how long they are: a recorded trace or a synthetic load, bent to a daily curve.
+"""When requests come and how long they are: a recorded trace or a synthetic load, thinned to a daily curve.
 
-Requests come at a pace of one a second of *load time*; the curve says how much load time passes in each second of the
-simulation. Bursts of a trace stay bursts, and a trace that is shorter than the run begins again.
+Copies of a trace that begin at other places stand for independent sources: more of them are a higher rate with bursts as
+long as they were recorded. The curve takes requests away (thinning, Lewis and Shedler 1979): at its top all of them come.
+A trace that is shorter than the run begins again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
 from math import cos, exp, log, pi, sqrt
 from pathlib import Path
 from random import Random
-
-from msgspec.structs import replace
 
 from headrace.bench.simulate.options import Curve, LoadOptions
 from headrace.bench.trace import BLOCK_TOKENS, TraceRow, read_trace
 from headrace.core.errors import ConfigError
 
-#: Seconds over which the curve is taken to be level.
-_STEP = 10.0
 #: Share of a day at which the load is highest: three in the afternoon.
 _PEAK = 15.0 / 24.0
 #: Ids of synthetic prompts' own blocks begin here; no trace has so many.
@@ -33,50 +31,71 @@ def arrivals(options: LoadOptions, seed: int, max_tokens: int) -> Iterator[Trace
 
     No prompt has more than `max_tokens`, less its answer. Raises ConfigError for a trace that cannot be read.
     """
-    rows, pace = _load(options, seed)
-    warp = _Warp(options, pace)
+    top = _top(options)
+    rows = _load(options, seed, top, max_tokens)
+    draw = Random(f"{seed}:curve").random
     for row in rows:
-        at = warp.at(row.at)
-        if at >= options.duration:
+        if row.at >= options.duration:
             return
-        yield replace(_fitted(row, options, max_tokens), at=at)
+        if options.curve is Curve.FLAT or draw() * top < level(options, row.at):
+            yield row
 
 
-def _load(options: LoadOptions, seed: int) -> tuple[Iterator[TraceRow], float]:
-    """Rows by load time, and how many seconds of it pass in one of the simulation on average."""
+def _load(options: LoadOptions, seed: int, top: float, max_tokens: int) -> Iterator[TraceRow]:
+    """What would come if the load were always at the top of its curve, `top` means."""
     if options.trace is None:
-        return _synthetic(options, Random(seed)), options.rate or 1.0
+        return _synthetic(options, Random(seed), top, max_tokens)
     rows = read_trace(Path(options.trace).expanduser())
     span = rows[-1].at * (1 + 1 / len(rows))
     if span <= 0:
         raise ConfigError(f"All requests of the trace {options.trace} come at once.")
-    own_rate = len(rows) / span
-    pace = options.trace_speed if options.rate is None else options.rate / own_rate
-    return _repeated(rows, span), pace
+    pace = options.trace_speed
+    if options.rate is not None:
+        pace = options.rate / (options.sources * len(rows) / span)
+    pace *= top
+    rows = [_fitted(row, row.at / pace, options, max_tokens) for row in rows]
+    copies = range(options.sources)
+    if len(copies) == 1:
+        return _repeated(rows, span / pace, 0, 1)
+    return merge(
+        *(_repeated(rows, span / pace, copy, len(copies)) for copy in copies),
+        key=lambda row: row.at,
+    )
 
 
-def _repeated(rows: Sequence[TraceRow], span: float) -> Iterator[TraceRow]:
-    """Again and again; prompts of another round share nothing with those of this one."""
+def _repeated(
+    rows: Sequence[TraceRow], span: float, copy: int, num_copies: int
+) -> Iterator[TraceRow]:
+    """Again and again, each copy from its own place on; prompts of another round or copy share nothing with those of this."""
     per_round = 1 + max((block for row in rows for block in row.blocks), default=0)
-    number = 0
+    began = -span * copy / num_copies
+    first = next((i for i, row in enumerate(rows) if row.at + began >= 0), len(rows))
+    places: Iterable[int] = range(first, len(rows))
+    number = copy
     while True:
-        for row in rows:
-            blocks = (
-                tuple(block + number * per_round for block in row.blocks) if number else row.blocks
-            )
-            yield replace(row, at=row.at + number * span, blocks=blocks)
-        number += 1
+        for place in places:
+            row = rows[place]
+            blocks = row.blocks
+            if blocks and number:
+                blocks = tuple(block + number * per_round for block in blocks)
+            yield TraceRow(row.at + began, row.input_tokens, row.output_tokens, blocks)
+        places = range(len(rows))
+        began += span
+        number += num_copies
 
 
-def _synthetic(options: LoadOptions, rng: Random) -> Iterator[TraceRow]:
+def _synthetic(
+    options: LoadOptions, rng: Random, top: float, max_tokens: int
+) -> Iterator[TraceRow]:
     """Poisson arrivals; lengths are log-normal around their means."""
     shared = options.shared_tokens // block_tokens(options)
-    at = 0.0
+    at, rate = 0.0, (options.rate or 1.0) * top
     while True:
-        at += rng.expovariate(1.0)
+        at += rng.expovariate(rate)
         prompt = _length(rng, options.input_tokens, options.variation)
         output = _length(rng, options.output_tokens, options.variation)
-        yield TraceRow(at, prompt + options.shared_tokens, output, tuple(range(shared)))
+        row = TraceRow(at, prompt + options.shared_tokens, output, tuple(range(shared)))
+        yield _fitted(row, at, options, max_tokens)
 
 
 def _length(rng: Random, mean: int, variation: float) -> int:
@@ -86,7 +105,8 @@ def _length(rng: Random, mean: int, variation: float) -> int:
     return max(1, round(mean * exp(rng.gauss(-sigma * sigma / 2, sigma))))
 
 
-def _fitted(row: TraceRow, options: LoadOptions, max_tokens: int) -> TraceRow:
+def _fitted(row: TraceRow, at: float, options: LoadOptions, max_tokens: int) -> TraceRow:
+    """As long as replicas and options allow."""
     scale = options.trace_scale if options.trace is not None else 1.0
     output = _scaled(row.output_tokens, scale, options.max_output_tokens)
     output = min(output, max(1, max_tokens // 2))
@@ -94,7 +114,7 @@ def _fitted(row: TraceRow, options: LoadOptions, max_tokens: int) -> TraceRow:
     prompt = min(prompt, max_tokens - output - 1)
     # Blocks beyond a cut prompt are not there.
     blocks = row.blocks[: prompt // block_tokens(options)]
-    return TraceRow(row.at, prompt, output, blocks)
+    return TraceRow(at, prompt, output, blocks)
 
 
 def _scaled(length: int, scale: float, limit: int) -> int:
@@ -102,28 +122,17 @@ def _scaled(length: int, scale: float, limit: int) -> int:
     return min(scaled, limit) if limit else scaled
 
 
-class _Warp:
-    """Load time to simulated time; asked for ascending times."""
-
-    def __init__(self, options: LoadOptions, pace: float) -> None:
-        self._options = options
-        self._pace = pace
-        self._start = 0.0
-        self._load = 0.0
-        self._rate = pace * level(options, _STEP / 2)
-
-    def at(self, load_time: float) -> float:
-        """The simulated second in which so much load time has passed."""
-        while load_time > self._load + self._rate * _STEP:
-            self._load += self._rate * _STEP
-            self._start += _STEP
-            self._rate = self._pace * level(self._options, self._start + _STEP / 2)
-        return self._start + (load_time - self._load) / self._rate
-
-
 def level(options: LoadOptions, at: float) -> float:
     """The curve: load at a second of the simulation beside the mean."""
     if options.curve is Curve.FLAT:
         return 1.0
-    swing = (options.peak_ratio - 1) / (options.peak_ratio + 1)
-    return 1.0 + swing * cos(2 * pi * (at / options.day_length - _PEAK))
+    return 1.0 + _swing(options) * cos(2 * pi * (at / options.day_length - _PEAK))
+
+
+def _swing(options: LoadOptions) -> float:
+    return (options.peak_ratio - 1) / (options.peak_ratio + 1)
+
+
+def _top(options: LoadOptions) -> float:
+    """The curve's highest level."""
+    return 1.0 if options.curve is Curve.FLAT else 1.0 + _swing(options)

@@ -38,6 +38,8 @@ class LoadOptions(Struct, frozen=True, kw_only=True):
     """Simulated time, such as 10m or 24h."""
     rate: Annotated[float, Meta(gt=0.0)] | None = None
     """Requests per second, on average; default the trace's own rate, or 1."""
+    sources: Annotated[int, Meta(ge=1, le=1000)] = 1
+    """Play so many copies of the trace at once, each from another place on: a higher rate with bursts as long as recorded."""
     trace_speed: Annotated[float, Meta(gt=0.0)] = 1.0
     """Play the trace's arrivals this many times faster, where no rate is given."""
     trace_scale: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0

@@ -165,6 +165,9 @@ class ScalingConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Seconds that more must be wanted before there are more."""
     down_delay: Delay = 300.0
     """Seconds that less must be wanted before there are fewer."""
+    burst_memory: Delay = 3600.0
+    """Seconds for which as many are kept as the largest burst needed to be within slo.ttft; 0: bursts are forgotten. For
+    tokens_per_second and predictive; without slo.ttft it is not told what a burst needs."""
     down_pause: Delay = 30.0
     """Seconds between two steps down."""
     zero_delay: Delay = 300.0

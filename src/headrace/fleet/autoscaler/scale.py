@@ -14,6 +14,7 @@ The rules, in order:
  * Schedules and forecasts are floors under whatever the policy wants.
  * Down goes to the largest number wanted within `down_delay`, by steps with `down_pause` between them. A new controller has
    seen nothing yet and waits as long.
+ * What a burst needed stays for `burst_memory`: the next one is there before replicas can be started. It starts none.
  * To zero only when it is known that nothing came, waits or runs for `zero_delay`; from zero at once.
 """
 
@@ -25,9 +26,12 @@ from msgspec.structs import replace
 from headrace.config.fleet.scaling import PolicyKind, ScalingConfig
 from headrace.fleet.autoscaler.forecast import Forecast
 from headrace.fleet.autoscaler.need import Scene, replicas_down, replicas_up
-from headrace.fleet.autoscaler.policies import predictive, schedule
+from headrace.fleet.autoscaler.policies import predictive, schedule, tokens_per_second
 from headrace.fleet.autoscaler.policies.choose import POLICIES
 from headrace.fleet.autoscaler.values import Decision, Signals
+
+#: Policies that know what a burst needs.
+_KNOW_BURSTS = (PolicyKind.TOKENS_PER_SECOND, PolicyKind.PREDICTIVE)
 
 
 class Bounds(NamedTuple):
@@ -53,6 +57,8 @@ class ScalingState(Struct, frozen=True, kw_only=True):
     stepped_down: float | None = None
     """The last step down."""
     forecast: Forecast | None = None
+    bursts: tuple[tuple[float, int], ...] = ()
+    """What bursts needed within `burst_memory` by time, decreasing."""
 
 
 class _Wish(NamedTuple):
@@ -115,12 +121,21 @@ def is_asleep_worthy(signals: Signals, config: ScalingConfig) -> bool:
 def _noted(state: ScalingState, scene: Scene) -> ScalingState:
     if state.since is None:
         state = replace(state, since=scene.signals.at)
+    state = _burst_noted(state, scene)
     if scene.config.policy is not PolicyKind.PREDICTIVE:
         return state
     forecast = state.forecast
     if forecast is None or not forecast.suits(scene.config.forecast):
         forecast = Forecast.empty(scene.config.forecast)
     return replace(state, forecast=forecast.note(scene.signals, scene.wall))
+
+
+def _burst_noted(state: ScalingState, scene: Scene) -> ScalingState:
+    config = scene.config
+    burst = tokens_per_second.by_burst(scene) if config.policy in _KNOW_BURSTS else None
+    count = 0 if burst is None else replicas_up(burst, config.tolerance)
+    bursts = _remembered(state.bursts, scene.signals.at, count, config.burst_memory)
+    return replace(state, bursts=bursts)
 
 
 def _wanted(scene: Scene, current: int) -> _Wish:
@@ -176,7 +191,7 @@ def _delayed(
 ) -> tuple[_Wish, ScalingState]:
     """Up after `up_delay`, down to the largest wish of `down_delay`."""
     now, config = scene.signals.at, scene.config
-    state = _remembered(state, now, wish.size, config.down_delay)
+    state = replace(state, wishes=_remembered(state.wishes, now, wish.size, config.down_delay))
     above = wish.size > current
     if not above:
         state = replace(state, above_since=None)
@@ -194,14 +209,21 @@ def _delayed(
         highest = current if is_new else max(count for _, count in state.wishes)
         # A bound that was lowered is kept at once.
         wish = wish.held(max(wish.size, min(current, highest, bounds.most)), "cooldown")
+        burst = max(count for _, count in state.bursts)
+        least = min(current, burst, bounds.most)
+        if least > wish.size:
+            said = f"a burst of the last {config.burst_memory / 60:.0f} min took {burst}"
+            wish = _Wish(least, f"{wish.reason}; {said}", "burst")
     return wish, state
 
 
-def _remembered(state: ScalingState, now: float, count: int, span: float) -> ScalingState:
-    """A wish; what it outweighs is forgotten, so that the rest decreases and the first is the largest."""
-    kept = [(at, wish) for at, wish in state.wishes if at > now - span and wish > count]
+def _remembered(
+    past: tuple[tuple[float, int], ...], now: float, count: int, span: float
+) -> tuple[tuple[float, int], ...]:
+    """And a number; what it outweighs is forgotten, so that the rest decreases and the first is the largest."""
+    kept = [(at, wish) for at, wish in past if at > now - span and wish > count]
     # Bounded whatever the numbers do: of many, the oldest stand for all until they are too old.
-    return replace(state, wishes=(*kept[:63], (now, count)))
+    return (*kept[:63], (now, count))
 
 
 def _stepped(wish: _Wish, state: ScalingState, scene: Scene, current: int, bounds: Bounds) -> _Wish:

@@ -11,6 +11,9 @@ from msgspec import Struct
 from headrace.config.fleet.scaling import Objectives
 from headrace.fleet.autoscaler.latencies import Latencies, Sample
 
+#: Share of its TTFT that a request of a burst may wait for its turn; the rest is for its own prompt.
+_PATIENCE: Final = 0.65
+
 
 class Ended(Struct, frozen=True, kw_only=True):
     """One request that was answered."""
@@ -45,6 +48,7 @@ class TrafficSummary(NamedTuple):
 
     arrivals_per_second: float | None
     incoming_tokens_per_second: float | None
+    burst_tokens_per_second: float | None
     processed_tokens_per_second: float | None
     input_tokens: float | None
     output_tokens: float | None
@@ -146,13 +150,17 @@ class Traffic:
         prompt *= self._shares.of_prompt
         here = self._share_here()
         share = self._shares.of_output if expected else 1.0
-        incoming = None
+        incoming = burst = None
         if is_known and share is not None:
             incoming = here * self._work(prompt, expected * share) / span
+        # Where prompts are no work, the TTFT is others' matter.
+        if slo.ttft is not None and share is not None and self._prompt_weight:
+            burst = here * self._burst(now, _PATIENCE * slo.ttft, share)
         latencies = self._latencies
         return TrafficSummary(
             arrivals_per_second=here * requests / span if is_known else None,
             incoming_tokens_per_second=incoming,
+            burst_tokens_per_second=burst,
             processed_tokens_per_second=processed / span if is_known else None,
             input_tokens=prompt / requests if requests else None,
             output_tokens=sum(c.output_tokens for c in self._cells) / ended if ended else None,
@@ -165,6 +173,19 @@ class Traffic:
 
     def _work(self, prompt_tokens: float, output_tokens: float) -> float:
         return self._prompt_weight * prompt_tokens + self._output_weight * output_tokens
+
+    def _burst(self, now: float, patience: float, share: float) -> float:
+        """The least rate at which all that came in the last t seconds is done within t + `patience`, for every t of the
+        window: a bound on the backlog of a queue that is served at a constant rate (Cruz, A Calculus for Network Delay,
+        1991). It does not depend on what there was to serve it.
+        """
+        prompt = expected = most = 0.0
+        for cell in reversed(self._cells):
+            prompt += cell.prompt_tokens
+            expected += cell.expected_tokens
+            work = self._work(prompt * self._shares.of_prompt, expected * share)
+            most = max(most, work / (max(0.0, now - cell.second) + patience))
+        return most
 
     def _asked(self, prompt_tokens: int, output_tokens: int) -> float:
         return max(1.0, self._work(prompt_tokens, output_tokens))

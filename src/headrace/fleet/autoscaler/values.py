@@ -36,6 +36,8 @@ class Signals(Struct, frozen=True, kw_only=True):
     incoming_tokens_per_second: float | None = None
     """Of prompts and expected answers, as requests arrive; those of prompts weighted as `tokens.prompt_weight` says, here
     and in the two rates below."""
+    burst_tokens_per_second: float | None = None
+    """That must be processed so that what came lately waits no longer than it may; None: no objective for the TTFT."""
     processed_tokens_per_second: float | None = None
     capacity_tokens_per_second: float | None = None
     """What one replica has been seen to process when it was full; None: not seen yet."""
@@ -74,6 +76,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     reason: str
     """One sentence with the figures that led to it."""
     limited_by: str = ""
-    """What kept it from more or fewer: max_replicas, min_replicas, cooldown, delay, step, budget, missing_data, override."""
+    """What kept it from more or fewer: max_replicas, min_replicas, cooldown, delay, step, budget, missing_data, override;
+    burst: what one took is kept."""
     is_advisory: bool = False
     """Only logged, not done."""

@@ -56,6 +56,30 @@ def test_a_trace_takes_a_rate_and_a_scale(trace: str) -> None:
     assert rows[0].blocks == (0, 1)
 
 
+def test_more_sources_begin_elsewhere_and_keep_the_pace(trace: str) -> None:
+    options = LoadOptions(trace=trace, duration=8.0, sources=2)
+    rows = list(arrivals(options, 0, 8192))
+    # The second one begins two seconds into the four of the trace.
+    times = sorted([0.0, 1.0, 3.0, 4.0, 5.0, 7.0, *[1.0, 2.0, 3.0, 5.0, 6.0, 7.0]])
+    assert [r.at for r in rows] == pytest.approx(times)
+    assert sorted(r.output_tokens for r in rows if r.at < 4) == [10, 10, 20, 20, 30, 30]
+    seen = [set(r.blocks) for r in rows if r.output_tokens == 30]
+    assert len(set.union(*seen)) == len(seen)  # no two share anything
+    rate = LoadOptions(trace=trace, duration=400.0, rate=3.0, sources=4)
+    assert len(list(arrivals(rate, 0, 8192))) == pytest.approx(1200, abs=12)
+
+
+def test_a_curve_takes_requests_away_and_moves_none(trace: str) -> None:
+    own = LoadOptions(trace=trace, duration=4000.0)
+    curved = LoadOptions(
+        trace=trace, duration=4000.0, day_length=4000.0, curve=Curve.DAY, rate=0.75 / 1.6
+    )
+    all_times = {round(r.at, 6) for r in arrivals(own, 0, 8192)}
+    times = [round(r.at, 6) for r in arrivals(curved, 0, 8192)]
+    assert set(times) <= all_times
+    assert len(times) == pytest.approx(len(all_times) / 1.6, rel=0.05)
+
+
 def test_prompts_and_answers_are_cut_to_the_context(trace: str) -> None:
     for row in arrivals(LoadOptions(trace=trace, duration=4.0), 0, 40):
         assert row.input_tokens + row.output_tokens < 40

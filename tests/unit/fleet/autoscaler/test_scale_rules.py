@@ -197,3 +197,66 @@ def test_what_is_remembered_is_bounded() -> None:
     for time in range(2000):
         loop.at(time, **busy(500.0 - 0.2 * time, ready=9))
     assert len(loop.state.wishes) <= 64
+
+
+def after_a_burst(loop: Loop, ready: int = 5, **later: Any) -> list[Decision]:
+    """A burst that takes five comes once; then there is work for one, for two hours."""
+    loop.settled(1)
+    up = loop.at(0, **busy(50.0, ready=1, burst_tokens_per_second=500.0))
+    assert up.desired == ready
+    assert "within the TTFT" in up.reason
+    found, current = [], ready
+    for time in range(60, 7200, 30):
+        seen = {"burst_tokens_per_second": 0.0, **later}
+        found.append(loop.at(time, **busy(50.0, ready=current, **seen)))
+        current = found[-1].desired
+    return found
+
+
+def test_what_a_burst_took_is_kept_for_an_hour_and_goes_then() -> None:
+    found = after_a_burst(Loop())
+    within = [d for d in found if d.at < 2_003_600.0]
+    assert {d.desired for d in within} == {5}
+    assert (within[-1].limited_by, "a burst of the last 60 min took 5" in within[-1].reason) == (
+        "burst",
+        True,
+    )
+    assert found[-1].desired == 1
+
+
+def test_bursts_may_be_forgotten_and_start_nothing_later() -> None:
+    assert after_a_burst(Loop(burst_memory=0.0))[10].desired == 1
+    loop = Loop()
+    after_a_burst(loop)
+    loop.at(7300, **busy(50.0, ready=1, burst_tokens_per_second=500.0))
+    # It was lost meanwhile: what is remembered only keeps what there is.
+    assert loop.at(7400, **busy(50.0, ready=1, burst_tokens_per_second=0.0)).desired == 1
+
+
+def test_a_bound_that_was_lowered_holds_after_a_burst() -> None:
+    loop = Loop()
+    after_a_burst(loop)
+    loop.at(7300, **busy(50.0, ready=1, burst_tokens_per_second=500.0))
+    loop.bounds = Bounds("chat", 1, 3)
+    assert loop.at(7400, **busy(50.0, ready=5, burst_tokens_per_second=0.0)).desired == 3
+
+
+def test_a_pool_sleeps_whatever_bursts_took() -> None:
+    loop = Loop(least=0)
+    loop.settled(1)
+    loop.at(0, **busy(50.0, ready=1, burst_tokens_per_second=500.0))
+    assert loop.at(100, idle(91.0, num_ready=5, burst_tokens_per_second=0.0)).desired == 0
+
+
+@pytest.mark.parametrize("policy", [PolicyKind.QUEUE, PolicyKind.SLOTS, PolicyKind.UTILISATION])
+def test_policies_that_see_no_burst_keep_nothing_for_it(policy: PolicyKind) -> None:
+    loop = Loop(policy=policy)
+    loop.at(0, **busy(50.0, ready=1, burst_tokens_per_second=500.0, utilisation=0.1))
+    assert max(count for _, count in loop.state.bursts) == 0
+
+
+def test_what_is_remembered_of_bursts_is_bounded() -> None:
+    loop = Loop(burst_memory=100_000.0)
+    for time in range(2000):
+        loop.at(time, **busy(500.0, ready=9, burst_tokens_per_second=900_000.0 - 300.0 * time))
+    assert len(loop.state.bursts) <= 64

@@ -36,6 +36,38 @@ def test_rates_come_with_what_bounds_really_come_to() -> None:
     assert found.idle_seconds == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(
+    ("requests", "took"),
+    [
+        # Ten at once: 31 tokens each, within 0.65 s.
+        ({30: 10}, 310 / 0.65),
+        # As many a second for ten seconds: 3100 within 9.65 s are less than the first second's.
+        (dict.fromkeys(range(21, 31), 10), 310 / 0.65),
+        # It grows over two seconds: what is left of the first counts with the second.
+        ({29: 40, 30: 10}, 50 * 31 / 1.65),
+        ({}, 0.0),
+    ],
+)
+def test_a_burst_takes_what_no_stretch_of_time_may_exceed(
+    requests: dict[int, int], took: float
+) -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
+    traffic.ended(0.0, ended(0.0))  # what bounds come to
+    for second, count in requests.items():
+        for _ in range(count):
+            traffic.arrived(float(second), 100, 44)
+    assert traffic.summary(30.0, SLO).burst_tokens_per_second == pytest.approx(took)
+
+
+def test_without_an_objective_nobody_knows_what_a_burst_takes() -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
+    traffic.arrived(30.0, 100, 44)
+    assert traffic.summary(30.0, SLO).burst_tokens_per_second is None  # nor before an answer ended
+    traffic.ended(30.0, ended(29.0))
+    assert traffic.summary(30.0, Objectives(tpot=0.1)).burst_tokens_per_second is None
+    assert traffic.summary(30.0, SLO).burst_tokens_per_second is not None
+
+
 def test_cached_prompts_are_no_work() -> None:
     traffic = Traffic(0.0, 60.0, prompt_weight=1.0)
     for second in range(60):

@@ -1,6 +1,6 @@
 """Tokens that come in against what a replica was seen to process, and how long requests wait.
 
-The rate sees a rise before a queue does; the queue sees what the rate cannot, such as answers longer than expected.
+The rate sees a rise before a queue does; a burst is seen as it comes, by what it takes to be within the TTFT; the queue sees what the rate cannot, such as answers longer than expected.
 """
 
 from headrace.fleet.autoscaler.need import Need, Scene, most
@@ -14,7 +14,21 @@ def need(scene: Scene) -> Need | None:
     """
     rate = by_rate(scene, scene.signals.incoming_tokens_per_second)
     return most(
-        rate if rate is not None else slots.need(scene), queue.waiting(scene), slots.packed(scene)
+        rate if rate is not None else slots.need(scene),
+        by_burst(scene),
+        queue.waiting(scene),
+        slots.packed(scene),
+    )
+
+
+def by_burst(scene: Scene) -> Need | None:
+    """Replicas for what came at once. None: not known, no capacity is, or no TTFT is wanted."""
+    tokens, capacity = scene.signals.burst_tokens_per_second, capacity_of(scene)
+    if tokens is None or capacity is None:
+        return None
+    return Need(
+        replicas=tokens / capacity,
+        reason=f"a burst takes {tokens:.0f} tokens/s to be within the TTFT, and a replica does {capacity:.0f}",
     )
 
 
