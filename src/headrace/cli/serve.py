@@ -10,6 +10,9 @@ from headrace.config.load import Loaded, load
 from headrace.config.root import ServeConfig
 from headrace.core.errors import ConfigError
 
+#: What a server waits for that starts as this.
+_WAYS_ON = {StartAs.EMPTY: "POST /control/load", StartAs.PARKED: "POST /control/unpark"}
+
 
 def main(argv: Sequence[str]) -> int:
     """Serve until SIGTERM or Ctrl-C."""
@@ -22,10 +25,16 @@ def main(argv: Sequence[str]) -> int:
                 f"use HEADRACE_{name.upper()} instead.",
                 file=sys.stderr,
             )
+    config = loaded.config
+    way = _WAYS_ON.get(config.hosting.start)
+    if way and not config.models and config.server.security.control_token is None:
+        raise ConfigError(
+            f"A server that starts {config.hosting.start} waits for {way}, which needs a token: set HEADRACE_CONTROL_TOKEN."
+        )
     # Imported now, so that help and a wrong flag do not wait for it.
     from headrace.server.run import run_server
 
-    return run_server(loaded.config)
+    return run_server(config)
 
 
 def load_config(arguments: dict[str, Any]) -> Loaded[ServeConfig]:
