@@ -18,7 +18,7 @@ from headrace.bench.report import Report, make_report
 from headrace.bench.trace import TraceRow, read_trace
 from headrace.bench.workload import Item, Run, make_items, plan_runs
 from headrace.core.clock import Clock
-from headrace.core.errors import ConfigError
+from headrace.core.errors import ConfigError, reason_of
 
 _QUESTION_TIMEOUT = 10.0
 """Seconds for each of the few questions asked before the load."""
@@ -105,7 +105,7 @@ def first_model(target: Target, url: str) -> str:
             raise ConfigError(f"{url} refused: {answer['error'].get('message')}{hint}")
         return str(answer["data"][0]["id"])
     except (OSError, http.client.HTTPException) as error:
-        raise ConfigError(f"No server answers at {url}: {error}.") from None
+        raise ConfigError(f"No server answers at {url}: {reason_of(error)}.") from None
     except (KeyError, IndexError, TypeError, msgspec.DecodeError):
         raise ConfigError(f"{url} lists no models; name one with --model.") from None
 

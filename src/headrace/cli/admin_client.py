@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.cli.flags import Parser
 from headrace.config import env
-from headrace.core.errors import ConfigError, HeadraceError, UnavailableError
+from headrace.core.errors import ConfigError, HeadraceError, UnavailableError, reason_of
 
 KEY_VARIABLE = "HEADRACE_ADMIN_KEY"
 _TIMEOUT = 30.0
@@ -70,7 +70,9 @@ class AdminClient:
             response = connection.getresponse()
             answer = msgspec.json.decode(response.read())
         except (OSError, http.client.HTTPException) as error:
-            raise UnavailableError(f"There is no gateway at {self._url}: {error}.") from None
+            raise UnavailableError(
+                f"There is no gateway at {self._url}: {reason_of(error)}."
+            ) from None
         except msgspec.DecodeError:
             raise UnavailableError(f"{self._url} is no headrace gateway.") from None
         finally:
@@ -91,7 +93,9 @@ class AdminClient:
             while piece := response.read(_PIECE):
                 yield piece
         except (OSError, http.client.HTTPException) as error:
-            raise UnavailableError(f"There is no gateway at {self._url}: {error}.") from None
+            raise UnavailableError(
+                f"There is no gateway at {self._url}: {reason_of(error)}."
+            ) from None
         except msgspec.DecodeError:
             raise UnavailableError(f"{self._url} is no headrace gateway.") from None
         finally:

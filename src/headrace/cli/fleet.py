@@ -128,6 +128,8 @@ def _change(
         return client.call("POST", "/replicas", {"url": target, **chosen})
     if action == "reset":
         return client.call("POST", f"/canaries/{quote(target, safe='')}/reset")
+    if "/" in target:
+        raise ConfigError(f"'{target}' is no replica's id: `headrace fleet` shows them.")
     path = f"/replicas/{quote(target, safe='')}"
     if action == "remove":
         return client.call("DELETE", path)

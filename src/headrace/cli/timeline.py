@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.cli.flags import Parser
 from headrace.config import env
-from headrace.core.errors import ConfigError, HeadraceError, UnavailableError
+from headrace.core.errors import ConfigError, HeadraceError, UnavailableError, reason_of
 
 _TIMEOUT = 30.0
 
@@ -54,7 +54,7 @@ def _fetch(is_tls: bool, place: str, path: str, key: str | None) -> bytes:
         body = response.read()
         connection.close()
     except (OSError, http.client.HTTPException) as error:
-        raise UnavailableError(f"There is no server at {place}: {error}.") from None
+        raise UnavailableError(f"There is no server at {place}: {reason_of(error)}.") from None
     if response.status != 200:
         raise HeadraceError(_refusal(place, response.status, body))
     return body

@@ -210,3 +210,8 @@ class UnsupportedModelError(ModelLoadError):
 
 class DownloadError(ConfigError):
     """Weights could not be fetched or did not have the promised digest."""
+
+
+def reason_of(error: Exception) -> str:
+    """An error of the system in words, without its number."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)

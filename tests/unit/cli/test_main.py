@@ -65,6 +65,9 @@ def test_debug_lets_the_error_through() -> None:
         (["serve", "a", "b", "b"], "would both be served as 'b'"),
         (["serve", "a", "--no-model"], "exclude each other"),
         (["serve", "a", "--model", "b"], "Two models are named"),
+        (["serve", "--no-model"], "waits for POST /control/load, which needs a token"),
+        (["serve", "--start", "parked"], "set HEADRACE_CONTROL_TOKEN"),
+        (["fleet", "drain", "http://a:1"], "is no replica's id"),
         (["serve", "--batching", "magic"], "one of continuous, dynamic, static"),
         (["serve", "--config", "/nowhere.toml"], "cannot be read"),
         (["models", "pull"], "Say which models to pull"),
@@ -81,6 +84,13 @@ def test_wrong_command_lines_are_one_sentence(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_a_server_that_is_not_there_is_told_of_without_an_error_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert status_of("timeline", "http://127.0.0.1:1") == 1
+    assert "There is no server at 127.0.0.1:1: Connection refused." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from headrace.bench.measure import Summary
 from headrace.bench.options import BenchOptions
 from headrace.bench.session import measure
 from headrace.core.clock import Clock
-from headrace.core.errors import ConfigError, HeadraceError
+from headrace.core.errors import ConfigError, HeadraceError, reason_of
 
 _TIMEOUT: Final = 60.0
 _MAX_BYTES: Final = 64 * 1024 * 1024
@@ -54,7 +54,7 @@ class Server:
         try:
             status, body = self._ask("GET", "/metrics")
         except _ERRORS as error:
-            raise ConfigError(f"No server answers at {self._url}: {error}.") from None
+            raise ConfigError(f"No server answers at {self._url}: {reason_of(error)}.") from None
         if status in (401, 403):
             raise ConfigError(
                 f"{self._url}/metrics needs a key (--api-key); an operator's, of a gateway."
