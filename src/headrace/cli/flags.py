@@ -66,7 +66,8 @@ class Parser(argparse.ArgumentParser):
         flags = [option for action in self._actions for option in action.option_strings]
         if _ELSEWHERE.get(flag) in flags:
             return f"; here it is {_ELSEWHERE[flag]}"
-        close = difflib.get_close_matches(flag, flags, n=1)
+        close = [name for name in flags if len(flag) > len("--") and name.startswith(flag)]
+        close = close or difflib.get_close_matches(flag, flags, n=1)
         return f"; did you mean {close[0]}?" if close and flag.startswith("-") else ""
 
 

@@ -7,6 +7,7 @@ from headrace.cli.doubts import tell_doubts
 from headrace.cli.flags import Parser
 from headrace.config.fleet.read import read_fleet
 from headrace.config.fleet.root import FleetConfig
+from headrace.config.units import counted
 
 
 def main(argv: Sequence[str]) -> int:
@@ -43,4 +44,4 @@ def _counted(config: FleetConfig) -> str:
     counts = {"replica": len(config.replicas), "pool": len(config.pools)}
     if not config.pools:
         del counts["pool"]
-    return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts.items())
+    return ", ".join(counted(count, word) for word, count in counts.items())

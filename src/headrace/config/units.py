@@ -70,6 +70,11 @@ def format_size(num_bytes: float) -> str:
     return f"{number} {_BINARY_UNITS[steps]}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things, as one says it: 1 replica, 2 replicas."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _split(text: str, units: dict[str, int] | dict[str, float], what: str) -> tuple[float, str]:
     match = _QUANTITY.fullmatch(text)
     unit = match.group(2).lower() if match else ""

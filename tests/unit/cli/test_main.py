@@ -58,6 +58,7 @@ def test_debug_lets_the_error_through() -> None:
     ("argv", "message"),
     [
         (["serve", "--max-num-seq", "3"], "did you mean --max-num-seqs?"),
+        (["simulate", "--kil", "1"], "did you mean --kill-every?"),
         (["serve", "--max-model-len=3"], "here it is --max-context"),
         (["serve", "--port"], "expected one argument"),
         (["serve", "--port", "-3"], "--port"),

@@ -1,6 +1,6 @@
 import pytest
 
-from headrace.config.units import format_size, parse_duration, parse_flag, parse_size
+from headrace.config.units import counted, format_size, parse_duration, parse_flag, parse_size
 
 
 @pytest.mark.parametrize(
@@ -61,3 +61,11 @@ def test_flags() -> None:
 )
 def test_sizes_are_shown_in_the_largest_fitting_unit(size: int, text: str) -> None:
     assert format_size(size) == text
+
+
+def test_one_thing_is_not_said_as_several() -> None:
+    assert [counted(number, "replica") for number in (0, 1, 2)] == [
+        "0 replicas",
+        "1 replica",
+        "2 replicas",
+    ]

@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 
 from headrace.api.decode import decode
+from headrace.config.units import counted
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, NotFoundError
 from headrace.fleet.autoscaler.controller import Controller
@@ -97,7 +98,7 @@ class PoolsAdmin:
         words = (
             "is sized by its policy"
             if wanted.replicas is None
-            else f"gets {wanted.replicas} replicas"
+            else f"gets {counted(wanted.replicas, 'replica')}"
         )
         await send_json(send, Done(message=f"The pool {pool} {words}."))
 

@@ -14,6 +14,7 @@ import msgspec
 
 from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.scaling import AutoscalerConfig
+from headrace.config.units import counted
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, NotFoundError
 from headrace.core.stats import ReplicaState
@@ -175,9 +176,9 @@ class Controller:
         for decision in outcome.decisions:
             if self.entries.decided(decision):
                 log.info(
-                    "Pool %s: %d replicas, %d wanted%s: %s%s",
+                    "Pool %s: %s, %d wanted%s: %s%s",
                     decision.pool,
-                    decision.current,
+                    counted(decision.current, "replica"),
                     decision.desired,
                     f" ({decision.limited_by})" if decision.limited_by else "",
                     decision.reason,

@@ -24,6 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from headrace.config.fleet.scaling import PolicyKind, ScalingConfig
+from headrace.config.units import counted
 from headrace.fleet.autoscaler.forecast import Forecast
 from headrace.fleet.autoscaler.need import Scene, replicas_down, replicas_up
 from headrace.fleet.autoscaler.policies import predictive, schedule, tokens_per_second
@@ -180,7 +181,9 @@ def _floored(
     if bounds.least or wish.size:
         return wish
     if signals.queue_size:
-        return _Wish(1, f"{signals.queue_size} requests wait, and no replica is ready")
+        return _Wish(
+            1, f"{counted(signals.queue_size, 'request')} in the queue, and no replica is ready"
+        )
     if not there_is_any or is_asleep_worthy(signals, config):
         return wish
     return wish.held(1, "cooldown")

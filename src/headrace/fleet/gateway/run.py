@@ -15,6 +15,7 @@ from headrace.config.fleet.read import read_fleet
 from headrace.config.fleet.restart import needing_start
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.security import SecurityConfig
+from headrace.config.units import counted
 from headrace.core.clock import Clock, SystemClock
 from headrace.core.errors import ConfigError
 from headrace.fleet.backends.registry import backend_for
@@ -130,10 +131,10 @@ class Gateway:
         self._handle_signals()
         await self.start()
         log.info(
-            "headrace %s gateway at %s, %d replicas",
+            "headrace %s gateway at %s, %s",
             __version__,
             url_of(sock),
-            len(self.parts.registry),
+            counted(len(self.parts.registry), "replica"),
         )
         announce(url_of(sock, is_tls=self._config.security.ssl_certfile is not None))
         try:

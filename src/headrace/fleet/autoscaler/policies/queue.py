@@ -1,5 +1,6 @@
 """Requests that wait, and how long; with nothing waiting, what runs must fit."""
 
+from headrace.config.units import counted
 from headrace.fleet.autoscaler.need import Need, Scene, most
 from headrace.fleet.autoscaler.policies import slots
 
@@ -32,5 +33,6 @@ def waiting(scene: Scene) -> Need | None:
     return Need(
         # What goes on while nobody is spare is not told by a queue: over the tolerance, whatever there is.
         replicas=wanted * (1.0 + scene.config.tolerance),
-        reason=f"{signals.queue_size} requests wait for {signals.num_ready} ready replicas{waited}",
+        reason=f"{counted(signals.queue_size, 'request')} {'waits' if signals.queue_size == 1 else 'wait'}"
+        f" for {counted(signals.num_ready, 'ready replica')}{waited}",
     )

@@ -1,5 +1,6 @@
 """Sequences that run or wait, of those that could run; and KV blocks in use."""
 
+from headrace.config.units import counted
 from headrace.fleet.autoscaler.need import Need, Scene, most
 
 
@@ -22,7 +23,8 @@ def _sequences(scene: Scene, use: float) -> Need | None:
     wanted = running + signals.queue_size
     return Need(
         replicas=wanted / (slots / signals.num_ready) / use,
-        reason=f"{wanted} sequences run or wait, for {slots} slots of {signals.num_ready} replicas (target {use:.0%})",
+        reason=f"{counted(wanted, 'sequence')} {'runs or waits' if wanted == 1 else 'run or wait'},"
+        f" for {counted(slots, 'slot')} of {counted(signals.num_ready, 'replica')} (target {use:.0%})",
     )
 
 
