@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     if options.json:
         sys.stdout.write(to_json(found))
     else:
-        print(table(found, users=options.users, context=options.context))
+        print(table(found, users=options.users, context=options.context, slo=options.slo))
     return 0 if found.replicas else 1
 
 

@@ -11,7 +11,7 @@ def to_json(plan: Plan) -> str:
     return msgspec.json.format(msgspec.json.encode(plan), indent=2).decode() + "\n"
 
 
-def table(plan: Plan, *, users: int, context: int) -> str:
+def table(plan: Plan, *, users: int, context: int, slo: str) -> str:
     """One line a figure."""
     rows = [
         ("model", f"{plan.model}, {plan.num_parameters / 1e9:.3f} billion parameters"),
@@ -39,7 +39,7 @@ def table(plan: Plan, *, users: int, context: int) -> str:
             ),
         ]
     else:
-        rows.append(("replicas", f"none: {_why(plan)}"))
+        rows.append(("replicas", f"none: {_why(plan, slo)}"))
     if plan.hourly_cost is not None:
         cost = f"{plan.hourly_cost:.2f} an hour"
         if plan.cost_per_million_tokens is not None:
@@ -65,9 +65,9 @@ def _activations(plan: Plan) -> list[tuple[str, str]]:
     return [("activations", f"{format_size(plan.step_bytes)} at most, out of the rest")]
 
 
-def _why(plan: Plan) -> str:
+def _why(plan: Plan, slo: str) -> str:
     return {
         "memory": "weights and one request do not fit",
-        "ttft": "a prompt alone takes longer than the TTFT objective",
-        "tpot": "one request alone takes longer than the TPOT objective",
+        "ttft": f"a prompt alone takes longer than the TTFT objective (--slo {slo})",
+        "tpot": f"one request alone takes longer than the TPOT objective (--slo {slo})",
     }[plan.limited_by]
