@@ -46,7 +46,7 @@ test: install-test  ## Run the whole test suite (JOBS=2 in two processes)
 soak: install-test  ## Run the long tests
 	$(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)
 
-search: install-test  ## Run the property tests on new random examples, and on more of them
+search: install-test  ## Run the property tests on new random examples
 	$(BIN)/python -m pytest -m 'hypothesis and not soak' --hypothesis-profile search --timeout 3600 $(ARGS)
 
 suites: install-test  ## Run suites that others wrote (llama.cpp, llm-comply, compatcanary, schemathesis) and write docs/results/suites.md

@@ -4,9 +4,12 @@ import msgspec
 from tests.support.fake_replica import Fault, replicas
 from tests.support.in_process_gateway import gateway_over, quick, spec_of
 
+from headrace.config.fleet.gateway import RetryConfig
 from headrace.config.fleet.models import ModelsConfig
 
 FALLBACK = [{"version": "v1"}]
+#: Nobody else may answer for a version that fails: waiting for it to come back is of no use here.
+RETRIES = RetryConfig(backoff=0.001, patience=0.05)
 
 
 def models(name: str, fallbacks: list[dict[str, str]]) -> ModelsConfig:
@@ -26,7 +29,7 @@ async def _statuses(fault: Fault | None, fallbacks: list[dict[str, str]]) -> tup
         fakes[1].always = fault
         async with gateway_over(fakes, quick(specs)) as gateway:
             (name,) = gateway.registry.models()
-            config = quick(specs, models=models(name, fallbacks))
+            config = quick(specs, retries=RETRIES, models=models(name, fallbacks))
             gateway.service.apply(config)
             statuses = set()
             for number in range(60):

@@ -232,7 +232,7 @@ def quick(
     gateway = GatewayConfig(
         timeouts=timeouts
         or TimeoutConfig(connect=10.0, first_token=30.0, between_tokens=30.0, total=60.0),
-        retries=retries or RetryConfig(backoff=0.001, patience=30.0),
+        retries=retries or RetryConfig(backoff=0.001, patience=5.0),
         chars_per_token=4.0,
     )
     return FleetConfig(

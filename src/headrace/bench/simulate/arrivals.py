@@ -44,6 +44,8 @@ def arrivals(options: LoadOptions, seed: int, max_tokens: int) -> Iterator[Trace
 def _load(options: LoadOptions, seed: int, top: float, max_tokens: int) -> Iterator[TraceRow]:
     """What would come if the load were always at the top of its curve, `top` means."""
     if options.trace is None:
+        if options.sources > 1:
+            raise ConfigError("--sources needs a --trace: they are copies of one.")
         return _synthetic(options, Random(seed), top, max_tokens)
     rows = read_trace(Path(options.trace).expanduser())
     span = rows[-1].at * (1 + 1 / len(rows))

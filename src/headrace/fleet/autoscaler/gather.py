@@ -119,6 +119,7 @@ def gather(
         kv_usage=_mean(r.kv_usage for r in replicas),
         incoming_tokens_per_second=seen.incoming_tokens_per_second,
         burst_tokens_per_second=seen.burst_tokens_per_second,
+        burst_requests=seen.burst_requests,
         processed_tokens_per_second=processed,
         capacity_tokens_per_second=sums.capacity.tokens_per_second,
         arrivals_per_second=seen.arrivals_per_second,

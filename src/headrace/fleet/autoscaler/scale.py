@@ -133,7 +133,9 @@ def _noted(state: ScalingState, scene: Scene) -> ScalingState:
 
 def _burst_noted(state: ScalingState, scene: Scene) -> ScalingState:
     config = scene.config
-    burst = tokens_per_second.by_burst(scene) if config.policy in _KNOW_BURSTS else None
+    if config.policy not in _KNOW_BURSTS or config.slo.ttft is None:
+        return replace(state, bursts=())
+    burst = tokens_per_second.by_burst(scene)
     count = 0 if burst is None else replicas_up(burst, config.tolerance)
     bursts = _remembered(state.bursts, scene.signals.at, count, config.burst_memory)
     return replace(state, bursts=bursts)
@@ -212,7 +214,7 @@ def _delayed(
         highest = current if is_new else max(count for _, count in state.wishes)
         # A bound that was lowered is kept at once.
         wish = wish.held(max(wish.size, min(current, highest, bounds.most)), "cooldown")
-        burst = max(count for _, count in state.bursts)
+        burst = max((count for _, count in state.bursts), default=0)
         least = min(current, burst, bounds.most)
         if least > wish.size:
             said = f"a burst of the last {config.burst_memory / 60:.0f} min took {burst}"

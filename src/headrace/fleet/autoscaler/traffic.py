@@ -49,6 +49,7 @@ class TrafficSummary(NamedTuple):
     arrivals_per_second: float | None
     incoming_tokens_per_second: float | None
     burst_tokens_per_second: float | None
+    burst_requests: int | None
     processed_tokens_per_second: float | None
     input_tokens: float | None
     output_tokens: float | None
@@ -57,6 +58,14 @@ class TrafficSummary(NamedTuple):
     itl_p95: float | None
     slo_attainment: float | None
     idle_seconds: float
+
+
+class _Burst(NamedTuple):
+    """What came in the stretch that asks for the highest rate."""
+
+    rate: float
+    """Weighted tokens a second."""
+    requests: int
 
 
 class _Cell:
@@ -154,13 +163,15 @@ class Traffic:
         if is_known and share is not None:
             incoming = here * self._work(prompt, expected * share) / span
         # Where prompts are no work, the TTFT is others' matter.
-        if slo.ttft is not None and share is not None and self._prompt_weight:
-            burst = here * self._burst(now, _PATIENCE * slo.ttft, share)
+        has_seen = is_known or requests > 0
+        if slo.ttft is not None and share is not None and has_seen and self._prompt_weight:
+            burst = self._burst(now, _PATIENCE * slo.ttft, share)
         latencies = self._latencies
         return TrafficSummary(
             arrivals_per_second=here * requests / span if is_known else None,
             incoming_tokens_per_second=incoming,
-            burst_tokens_per_second=burst,
+            burst_tokens_per_second=None if burst is None else here * burst.rate,
+            burst_requests=None if burst is None else burst.requests,
             processed_tokens_per_second=processed / span if is_known else None,
             input_tokens=prompt / requests if requests else None,
             output_tokens=sum(c.output_tokens for c in self._cells) / ended if ended else None,
@@ -174,17 +185,21 @@ class Traffic:
     def _work(self, prompt_tokens: float, output_tokens: float) -> float:
         return self._prompt_weight * prompt_tokens + self._output_weight * output_tokens
 
-    def _burst(self, now: float, patience: float, share: float) -> float:
-        """The least rate at which all that came in the last t seconds is done within t + `patience`, for every t of the
-        window: a bound on the backlog of a queue that is served at a constant rate (Cruz, A Calculus for Network Delay,
-        1991). It does not depend on what there was to serve it.
+    def _burst(self, now: float, patience: float, share: float) -> "_Burst":
+        """The least rate at which all that came in the last t seconds is done, answers too, within t + `patience`, for every t
+        of the window: a bound on the backlog of a queue that is served at a constant rate (Cruz, A Calculus for Network
+        Delay, 1991). It does not depend on what there was to serve it.
         """
-        prompt = expected = most = 0.0
+        prompt = expected = 0.0
+        requests, most = 0, _Burst(0.0, 0)
         for cell in reversed(self._cells):
+            requests += cell.requests
             prompt += cell.prompt_tokens
             expected += cell.expected_tokens
             work = self._work(prompt * self._shares.of_prompt, expected * share)
-            most = max(most, work / (max(0.0, now - cell.second) + patience))
+            rate = work / (max(0.0, now - cell.second) + patience)
+            if rate > most.rate:
+                most = _Burst(rate, requests)
         return most
 
     def _asked(self, prompt_tokens: int, output_tokens: int) -> float:

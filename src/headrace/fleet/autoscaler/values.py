@@ -38,6 +38,8 @@ class Signals(Struct, frozen=True, kw_only=True):
     and in the two rates below."""
     burst_tokens_per_second: float | None = None
     """That must be processed so that what came lately waits no longer than it may; None: no objective for the TTFT."""
+    burst_requests: int | None = None
+    """That came in the stretch which asks for so much."""
     processed_tokens_per_second: float | None = None
     capacity_tokens_per_second: float | None = None
     """What one replica has been seen to process when it was full; None: not seen yet."""

@@ -28,7 +28,6 @@ from headrace.server.replica import Replica
 from headrace.web.asgi import App, Receive, Scope, Send, send_json
 from headrace.web.endpoint import Operation
 
-_HELLO = [{"role": "user", "content": "Say hello."}]
 #: Where there are several.
 _MODEL = {"model": {"type": "string", "description": "Name of a model; default the first."}}
 TOKENIZER_INFO = Operation(

@@ -106,3 +106,8 @@ def test_a_trace_without_time_is_refused(tmp_path: Path) -> None:
     path.write_text('{"timestamp": 5, "input_length": 1, "output_length": 1}\n' * 3)
     with pytest.raises(ConfigError, match="at once"):
         list(arrivals(LoadOptions(trace=str(path)), 0, 100))
+
+
+def test_several_sources_of_no_trace_are_refused() -> None:
+    with pytest.raises(ConfigError, match="--sources needs a --trace"):
+        list(arrivals(LoadOptions(sources=2), 0, 100))

@@ -6,7 +6,13 @@ import pytest
 from msgspec.structs import replace
 from tests.support.pool_signals import idle, nothing_told, signals
 
-from headrace.config.fleet.scaling import PolicyKind, ScalingConfig, ScheduleRule, TokenTargets
+from headrace.config.fleet.scaling import (
+    Objectives,
+    PolicyKind,
+    ScalingConfig,
+    ScheduleRule,
+    TokenTargets,
+)
 from headrace.fleet.autoscaler.scale import Bounds, ScalingState, decide
 from headrace.fleet.autoscaler.values import Decision, Signals
 
@@ -19,6 +25,7 @@ class Loop:
 
     def __init__(self, *, least: int = 1, most: int = 10, **config: Any) -> None:
         usual: dict[str, Any] = {"down_delay": 60.0, "down_pause": 10.0, "zero_delay": 90.0}
+        usual["slo"] = Objectives(ttft=5.0)
         self.config = ScalingConfig(tokens=TOKENS, **{**usual, **config})
         self.bounds = Bounds("chat", least, most)
         self.state = ScalingState()
@@ -248,11 +255,29 @@ def test_a_pool_sleeps_whatever_bursts_took() -> None:
     assert loop.at(100, idle(91.0, num_ready=5, burst_tokens_per_second=0.0)).desired == 0
 
 
-@pytest.mark.parametrize("policy", [PolicyKind.QUEUE, PolicyKind.SLOTS, PolicyKind.UTILISATION])
-def test_policies_that_see_no_burst_keep_nothing_for_it(policy: PolicyKind) -> None:
-    loop = Loop(policy=policy)
-    loop.at(0, **busy(50.0, ready=1, burst_tokens_per_second=500.0, utilisation=0.1))
-    assert max(count for _, count in loop.state.bursts) == 0
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"policy": PolicyKind.QUEUE},
+        {"policy": PolicyKind.SLOTS},
+        {"policy": PolicyKind.UTILISATION},
+        {"slo": Objectives(tpot=0.1)},
+    ],
+)
+def test_who_does_not_look_at_bursts_keeps_nothing_for_them(changes: dict[str, Any]) -> None:
+    """Nor what was kept before the configuration was changed."""
+    loop = Loop()
+    loop.at(0, **busy(50.0, ready=1, burst_tokens_per_second=500.0))
+    assert loop.state.bursts
+    loop.config = replace(loop.config, **changes)
+    loop.at(1, **busy(50.0, ready=1, burst_tokens_per_second=500.0, utilisation=0.1))
+    assert loop.state.bursts == ()
+
+
+@pytest.mark.parametrize(("requests", "desired"), [(1, 1), (3, 3), (50, 5), (None, 5)])
+def test_no_request_is_shared_by_two(requests: int | None, desired: int) -> None:
+    seen = busy(50.0, ready=1, burst_tokens_per_second=500.0, burst_requests=requests)
+    assert Loop(max_step_up=10).at(0, **seen).desired == desired
 
 
 def test_what_is_remembered_of_bursts_is_bounded() -> None:

@@ -59,6 +59,23 @@ def test_a_burst_takes_what_no_stretch_of_time_may_exceed(
     assert traffic.summary(30.0, SLO).burst_tokens_per_second == pytest.approx(took)
 
 
+def test_how_many_came_in_the_stretch_that_asks_for_most() -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
+    traffic.ended(0.0, ended(0.0))
+    traffic.arrived(1.0, 100, 44)
+    for _ in range(10):
+        traffic.arrived(30.0, 100, 44)
+    assert traffic.summary(30.0, SLO).burst_requests == 10
+
+
+def test_a_window_that_has_just_begun_tells_of_no_burst_before_a_request() -> None:
+    traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
+    traffic.ended(0.0, ended(0.0))
+    assert traffic.summary(1.0, SLO).burst_tokens_per_second is None
+    traffic.arrived(1.0, 100, 44)
+    assert traffic.summary(1.0, SLO).burst_tokens_per_second == pytest.approx(31 / 0.65)
+
+
 def test_without_an_objective_nobody_knows_what_a_burst_takes() -> None:
     traffic = Traffic(0.0, 60.0, prompt_weight=0.2)
     traffic.arrived(30.0, 100, 44)

@@ -1,7 +1,10 @@
 """Tokens that come in against what a replica was seen to process, and how long requests wait.
 
-The rate sees a rise before a queue does; a burst is seen as it comes, by what it takes to be within the TTFT; the queue sees what the rate cannot, such as answers longer than expected.
+The rate sees a rise before a queue does; a burst is seen as it comes, by what it takes to be within the TTFT; the queue sees
+what the rate cannot, such as answers longer than expected.
 """
+
+from math import inf
 
 from headrace.fleet.autoscaler.need import Need, Scene, most
 from headrace.fleet.autoscaler.policies import queue, slots
@@ -22,12 +25,15 @@ def need(scene: Scene) -> Need | None:
 
 
 def by_burst(scene: Scene) -> Need | None:
-    """Replicas for what came at once. None: not known, no capacity is, or no TTFT is wanted."""
-    tokens, capacity = scene.signals.burst_tokens_per_second, capacity_of(scene)
+    """Replicas for what came at once, at most one a request: none is shared. None: not known, no capacity is, or no TTFT is
+    wanted.
+    """
+    tokens, requests = scene.signals.burst_tokens_per_second, scene.signals.burst_requests
+    capacity = capacity_of(scene)
     if tokens is None or capacity is None:
         return None
     return Need(
-        replicas=tokens / capacity,
+        replicas=min(tokens / capacity, inf if requests is None else requests),
         reason=f"a burst takes {tokens:.0f} tokens/s to be within the TTFT, and a replica does {capacity:.0f}",
     )
 
