@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from tests.support.fake_replica import FakeReplica, Fault, replicas
 from tests.support.gateway_process import GatewayProcess
 from tests.support.in_process_gateway import until
@@ -47,7 +46,6 @@ def write(file: Path, replica: FakeReplica, hook: int, slos: list[dict[str, Any]
     return file
 
 
-@pytest.mark.timeout(120)
 async def test_it_neither_comes_twice_nor_is_forgotten(tmp_path: Path) -> None:
     heard: list[dict[str, Any]] = []
 

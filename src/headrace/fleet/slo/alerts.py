@@ -52,8 +52,8 @@ class KeptAlerts(Struct, frozen=True, kw_only=True):
     firing: tuple[KeptFiring, ...] = ()
     past: tuple[Alert, ...] = ()
     """The oldest first."""
-    untold: tuple[Alert, ...] = ()
-    """Messages that not every webhook has taken yet."""
+    untold: dict[str, tuple[Alert, ...]] = {}
+    """`Sender.id` → messages that this webhook has not taken, in order."""
 
 
 class Alerts:

@@ -3,9 +3,11 @@
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Final
 
 import msgspec
@@ -36,7 +38,8 @@ class _File(Struct, frozen=True, kw_only=True):
     written: float
     """`Clock.wall`."""
     book: KeptBook
-    alerts: KeptAlerts = KeptAlerts()
+    alerts: msgspec.Raw = msgspec.Raw(b"{}")
+    """`KeptAlerts`, read apart: what is wrong with them costs no budget."""
 
 
 class Keeper:
@@ -51,8 +54,8 @@ class Keeper:
         self._complaint = ""
         self._turn = threading.Lock()
 
-    def load(self) -> tuple[Alert, ...]:
-        """Go on from the file, if there is one and it is sound; the alerts that are still to be told."""
+    def load(self) -> Mapping[str, tuple[Alert, ...]]:
+        """Go on from the file, if there is one and it is sound; the alerts that are still to be told, by webhook."""
         try:
             with self._path.open("rb") as opened:
                 data = opened.read(MAX_BYTES + 1)
@@ -61,21 +64,30 @@ class Keeper:
             file = msgspec.json.decode(data, type=_File)
             elapsed = self._clock.wall() - file.written
             _check(file.book, elapsed)
-            _check_alerts(file.alerts)
         except FileNotFoundError:
-            return ()
+            return {}
         except (OSError, ValueError, RecursionError) as error:
             log.warning("%s is left aside, error budgets begin anew: %s", self._path, error)
-            return ()
+            return {}
+        alerts = self._alerts_of(file)
         count = self._book.restore(file.book, max(0.0, elapsed), self._clock.monotonic())
-        self._alerts.restore(file.alerts, max(0.0, elapsed), self._clock.monotonic())
+        self._alerts.restore(alerts, max(0.0, elapsed), self._clock.monotonic())
         log.info(
             "%d error budgets and %d alerts go on from %.0f s ago",
             count,
-            len(file.alerts.firing),
+            len(alerts.firing),
             max(0.0, elapsed),
         )
-        return file.alerts.untold
+        return alerts.untold
+
+    def _alerts_of(self, file: _File) -> KeptAlerts:
+        try:
+            alerts = msgspec.json.decode(file.alerts, type=KeptAlerts)
+            _check_alerts(alerts)
+        except (ValueError, RecursionError) as error:
+            log.warning("The alerts in %s are left aside and begin anew: %s", self._path, error)
+            return KeptAlerts()
+        return alerts
 
     @property
     def has_file(self) -> bool:
@@ -87,12 +99,13 @@ class Keeper:
         """The last write is long ago."""
         return self._clock.monotonic() >= self._due
 
-    def encode(self, untold: Sequence[Alert] = ()) -> bytes:
-        """The file that is to be written now; `untold` alerts are on their way."""
+    def encode(self, untold: Mapping[str, tuple[Alert, ...]] = MappingProxyType({})) -> bytes:
+        """The file that is to be written now; `untold` alerts are on their way, by webhook."""
         now = self._clock.monotonic()
         self._due = now + PERIOD
         book = self._book.kept(now)
-        alerts = replace(self._alerts.kept(now), untold=tuple(untold))
+        kept = replace(self._alerts.kept(now), untold=dict(untold))
+        alerts = msgspec.Raw(msgspec.json.encode(kept))
         file = _File(version=1, written=self._clock.wall(), book=book, alerts=alerts)
         return msgspec.json.encode(file)
 
@@ -140,6 +153,6 @@ def _check_alerts(alerts: KeptAlerts) -> None:
         raise ValueError("an alert that is over fires")
     if not all(0.0 <= each.told_ago < _MOST for each in alerts.firing):
         raise ValueError("the time of an alert makes no sense")
-    for alert in (*firing, *alerts.past, *alerts.untold):
+    for alert in (*firing, *alerts.past, *chain.from_iterable(alerts.untold.values())):
         if not all(0.0 <= at <= _LAST_SECOND for at in (alert.began, alert.ended or 0.0)):
             raise ValueError("the time of an alert makes no sense")

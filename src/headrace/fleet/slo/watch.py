@@ -38,7 +38,7 @@ class SloWatch:
         self._senders = [Sender(webhook, metrics, clock) for webhook in config.webhooks]
         self._leaving: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
-        self._written: tuple[Alert, ...] = ()
+        self._written: dict[str, tuple[Alert, ...]] = {}
         """What was on its way when the file was written last."""
         self._keeper = None if file is None else Keeper(file, self.book, self._alerts, clock)
 
@@ -49,7 +49,7 @@ class SloWatch:
             for alert in self.firing():
                 self._metrics.set(ALERTS_FIRING, _labels(alert), 1.0)
             for sender in self._senders:
-                sender.put(untold)
+                sender.put(untold.get(sender.id, ()))
         self._task = asyncio.create_task(self._run(), name="objectives")
 
     async def close(self) -> None:
@@ -105,9 +105,14 @@ class SloWatch:
             sender.put(told)
         return told
 
-    def _untold(self) -> tuple[Alert, ...]:
-        """What some webhook has not taken: told again after a restart, rather twice than never."""
-        return tuple(dict.fromkeys(alert for sender in self._senders for alert in sender.untold))
+    def _untold(self) -> dict[str, tuple[Alert, ...]]:
+        """What each webhook has not taken: it alone is told again after a restart, rather twice than never."""
+        untold: dict[str, tuple[Alert, ...]] = {}
+        for sender in self._senders:
+            if sender.untold:  # two may have one address
+                both = (*untold.get(sender.id, ()), *sender.untold)
+                untold[sender.id] = tuple(dict.fromkeys(both))
+        return untold
 
     async def _save(self) -> None:
         # Without objectives there is nothing to keep, unless something was kept before.

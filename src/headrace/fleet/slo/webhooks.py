@@ -51,21 +51,29 @@ class Sender:
         self._pool = Pool(address_of(webhook.url), times, max_idle=1, max_buffer=_MAX_ANSWER)
         self._waiting: dict[_Key, Alert] = {}
         self._under_way: Alert | None = None
+        #: All tries failed: they are left to the next gateway, unless there is something newer to say.
+        self._failed: dict[_Key, Alert] = {}
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def untold(self) -> list[Alert]:
-        """What it has not taken yet, in order."""
-        first = [] if self._under_way is None else [self._under_way]
-        return [*first, *self._waiting.values()]
+    def id(self) -> str:
+        """Names the webhook on the disk, where its address, which may hold a secret, has no place."""
+        return hashlib.sha256(self.webhook.url.encode()).hexdigest()[:32]
+
+    @property
+    def untold(self) -> tuple[Alert, ...]:
+        """What it has not taken yet, in order; the newest `MAX_WAITING`."""
+        first = () if self._under_way is None else (self._under_way,)
+        return (*self._failed.values(), *first, *self._waiting.values())[-MAX_WAITING:]
 
     def put(self, alerts: Sequence[Alert]) -> None:
         """Send these; returns at once."""
         for alert in alerts:
             key = (alert.slo, alert.model, alert.severity)
+            self._failed.pop(key, None)
             if self._waiting.pop(key, None) is not None:
                 self._count("dropped")
             self._waiting[key] = alert
@@ -122,6 +130,9 @@ class Sender:
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, _DELAYS[1])
         self._count("failed")
+        self._failed[key] = alert
+        if len(self._failed) > MAX_WAITING:
+            del self._failed[next(iter(self._failed))]
         log.error("The webhook %s was not told of %s: %s", self._host, alert.slo, why)
 
     async def _try(self, alert: Alert) -> str:

@@ -1,5 +1,6 @@
 """Alerts over a restart of the gateway: none comes twice, none is forgotten."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 from tests.support.fake_clock import FakeClock
 from tests.support.in_process_gateway import until
+from tests.support.listening import Listener, send_json
 
 from headrace.config.fleet.slos import AlertsConfig, Measure, Objective, Severity, Webhook
 from headrace.fleet.slo.alerts import AlertState
 from headrace.fleet.slo.values import Ended, Verdict
 from headrace.fleet.slo.watch import SloWatch
-from headrace.observe.gateway_metrics import ALERTS_FIRING
+from headrace.observe.gateway_metrics import ALERT_MESSAGES, ALERTS_FIRING
 from headrace.observe.metrics import Metrics
 
 UP = Objective(name="up", measure=Measure.AVAILABILITY, target=0.9, window=3600.0)
@@ -115,7 +117,62 @@ async def test_what_no_webhook_took_is_sent_by_the_next_gateway(tmp_path: Path) 
         (told,) = first.watch.look()
     async with Life(tmp_path, later(clock, 1.0), UP, webhooks=(NOWHERE,)) as second:
         (sender,) = second.watch._senders
-        assert sender.untold == [told]
+        assert sender.untold == (told,)
+
+
+async def test_a_dead_webhook_makes_no_other_hear_twice(tmp_path: Path) -> None:
+    """Each has messages of its own; its address, which may hold a secret, is not written."""
+    clock, heard = FakeClock(), []
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            (size,) = (
+                int(line.split(b":")[1])
+                for line in head.lower().split(b"\r\n")
+                if line.startswith(b"content-length:")
+            )
+            heard.append(json.loads(await reader.readexactly(size))["alerts"][0]["status"])
+            await send_json(writer, 200, {})
+
+    hook = Listener(connected)
+    await hook.start()
+    try:
+        alive = Webhook(url=f"http://127.0.0.1:{hook.port}/secret")
+        hooks = {"webhooks": (NOWHERE, alive)}
+        async with Life(tmp_path, clock, UP, **hooks) as first:
+            fail(first.watch, clock)
+            (told,) = first.watch.look()
+            await until(lambda: heard == ["firing"], "the one that lives is told")
+        async with Life(tmp_path, later(clock, 1.0), UP, **hooks) as second:
+            dead, well = second.watch._senders
+            assert (dead.untold, well.untold) == ((told,), ())
+        assert heard == ["firing"]
+        written = (tmp_path / "slos.json").read_text()
+        assert "secret" not in written
+        assert "127.0.0.1" not in written
+    finally:
+        await hook.kill()
+
+
+async def test_what_all_tries_could_not_tell_is_left_to_the_next_gateway(tmp_path: Path) -> None:
+    clock, hooks = FakeClock(), (replace(NOWHERE, attempts=1),)
+    async with Life(tmp_path, clock, UP, webhooks=hooks) as first:
+        fail(first.watch, clock)
+        (told,) = first.watch.look()
+        await until(
+            lambda: first.metrics.value(ALERT_MESSAGES, ("failed",)) == 1.0, "it was given up"
+        )
+        (sender,) = first.watch._senders
+        newer = replace(told, state=AlertState.RESOLVED, ended=clock.wall())
+        assert sender.untold == (told,)
+        sender.put([newer])
+        assert sender.untold == (newer,)
+        await until(
+            lambda: first.metrics.value(ALERT_MESSAGES, ("failed",)) == 2.0, "it was given up too"
+        )
+    async with Life(tmp_path, later(clock, 1.0), UP, webhooks=hooks) as second:
+        (sender,) = second.watch._senders
+        assert sender.untold == (newer,)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +184,11 @@ async def test_what_no_webhook_took_is_sent_by_the_next_gateway(tmp_path: Path) 
         lambda kept: kept["firing"][0]["alert"].update(began=1e18),
         lambda kept: kept["firing"][0]["alert"].update(severity="grave"),
         lambda kept: kept.update(untold=[{}]),
+        lambda kept: kept.update(untold={"x": [{}]}),
         lambda kept: kept.update(past="none"),
     ],
 )
-async def test_a_broken_file_is_left_aside(
+async def test_broken_alerts_are_left_aside_and_cost_no_budget(
     tmp_path: Path, change: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
@@ -143,7 +201,7 @@ async def test_a_broken_file_is_left_aside(
     file.write_bytes(json.dumps(content).encode())
     async with Life(tmp_path, later(clock, 1.0), UP) as second:
         assert second.watch.firing() == []
-        assert second.watch.reports() == []
+        assert [report.bad for report in second.watch.reports()] == [20]
     assert "begin anew" in caplog.text
 
 
