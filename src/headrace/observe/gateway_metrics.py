@@ -5,7 +5,7 @@ from headrace.observe.metric import DURATION, INTERVAL, LATENCY, Kind, Metric
 REPLICA_REQUESTS = Metric(
     "headrace_gateway_replica_requests_total", Kind.COUNTER, "requests",
     "Requests sent to a replica, by outcome: ok, refused (the client's fault), cancelled (the client left), superseded "
-    "(another replica was faster), or why it failed: connect, first_byte, stalled, cut, garbage, status, overloaded, refused_us.",
+    "(another replica was faster), or why it failed: connect, first_byte, stalled, cut, garbage, status, overloaded, model, refused_us.",
     ("replica", "outcome"), server_wide=True,
 )  # fmt: skip
 REPLICA_TIME = Metric(

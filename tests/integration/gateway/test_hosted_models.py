@@ -9,6 +9,7 @@ from tests.support.in_process_gateway import COMPLETIONS, gateway_over, quick
 from headrace.config.fleet.replicas import Dialect, ReplicaSpec
 from headrace.config.secret import Secret
 from headrace.core.clock import SystemClock
+from headrace.fleet.breaker import Circuit
 
 
 def outputs(*texts):
@@ -31,6 +32,26 @@ async def test_a_stop_string_ends_a_stream_whose_server_does_not_know_it():
             call.check_unbroken()
             # Nobody listens any more, so the server ends it.
             await gateway.until(lambda: gateway.registry.get(spec.name).load.is_idle, "it is idle")
+
+
+async def test_a_model_that_fails_at_a_request_opens_no_circuit():
+    """One tenant's schema of a tool must not take the replica from everybody."""
+    said = json.dumps({"candidates": [{"finishReason": "MALFORMED_FUNCTION_CALL"}]})
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(said)}"
+    async with replicas(1) as fakes:
+        fakes[0].always = Fault(raw=f"{head}\r\n\r\n{said}".encode())
+        spec = ReplicaSpec(
+            url=fakes[0].url, dialect=Dialect.VERTEX, models=("fake",), api_key=Secret("k")
+        )
+        async with gateway_over(fakes, quick([spec])) as gateway:
+            replica = gateway.registry.get(spec.name)
+            for _ in range(replica.breaker.max_failures + 1):
+                call = await gateway.ask(model="fake")
+                assert call.status == 502
+                assert "The model failed at this request" in call.body.decode()
+            assert replica.breaker.state(SystemClock().monotonic()) is Circuit.CLOSED
+            # Tried again all the same.
+            assert len(fakes[0].seen) > replica.breaker.max_failures + 1
 
 
 class Hours(SystemClock):

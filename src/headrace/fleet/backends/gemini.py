@@ -8,7 +8,7 @@ import msgspec
 from headrace.fleet.backends import reading
 from headrace.fleet.backends.refusals import refusal
 from headrace.fleet.backends.telling import Teller, usage_of
-from headrace.fleet.backends.translating import FAILED, SseReader
+from headrace.fleet.backends.translating import FAILED, WRONG, SseReader
 
 _ENDS: Final[Mapping[str, str]] = {
     "STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "content_filter", "RECITATION": "content_filter",
@@ -16,7 +16,7 @@ _ENDS: Final[Mapping[str, str]] = {
     "IMAGE_SAFETY": "content_filter", "LANGUAGE": "content_filter", "MODEL_ARMOR": "content_filter",
     "IMAGE_PROHIBITED_CONTENT": "content_filter", "IMAGE_RECITATION": "content_filter",
     "MALFORMED_FUNCTION_CALL": FAILED, "UNEXPECTED_TOOL_CALL": FAILED, "TOO_MANY_TOOL_CALLS": FAILED,
-    "MALFORMED_RESPONSE": FAILED, "MISSING_THOUGHT_SIGNATURE": FAILED, "OTHER": FAILED, "IMAGE_OTHER": FAILED,
+    "MALFORMED_RESPONSE": FAILED, "MISSING_THOUGHT_SIGNATURE": WRONG, "OTHER": FAILED, "IMAGE_OTHER": FAILED,
     "NO_IMAGE": FAILED,
 }  # fmt: skip
 
@@ -52,8 +52,8 @@ class CandidateReader(SseReader):
             reason = reading.text(candidate.get("finishReason"))
             if reason and reason != "FINISH_REASON_UNSPECIFIED":
                 self._ends[index] = reason
-                if _ENDS.get(reason) == FAILED:
-                    self._fail(reason)
+                if _ENDS.get(reason) in (FAILED, WRONG):
+                    self._fail(reason, _ENDS)
         if reading.table(value.get("promptFeedback")).get("blockReason"):
             self._ends.setdefault(0, "SAFETY")
         self._count(reading.table(value.get("usageMetadata")))

@@ -37,7 +37,12 @@ _OVERLOADED: Final = frozenset({429, 503, 529})
 
 
 def refusal(
-    status: int, message: str, *, code: str | None = None, retry_after: float | None = None
+    status: int,
+    message: str,
+    *,
+    code: str | None = None,
+    retry_after: float | None = None,
+    is_of_model: bool = False,
 ) -> Refusal:
     """An error with OpenAI's status, type and code; `code` overrides the table's."""
     kind, usual = _TYPES.get(
@@ -53,6 +58,7 @@ def refusal(
         body=msgspec.json.encode(ProblemBody(error=problem)),
         retry_after=retry_after,
         is_overload=status in _OVERLOADED,
+        is_of_model=is_of_model,
     )
 
 

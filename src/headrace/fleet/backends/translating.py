@@ -15,6 +15,8 @@ from headrace.fleet.sse import EventParser, StreamError
 MAX_WHOLE_BYTES: Final = 64 * 1024 * 1024
 #: Stands in a table of ends for those that say that the model failed.
 FAILED: Final = "error"
+#: Stands there for those that say that the request was wrong.
+WRONG: Final = "wrong"
 #: What an end is told as that nobody has heard of: in OpenAI's words, that something may be missing.
 UNKNOWN: Final = "content_filter"
 _MAX_WORD: Final = 100
@@ -73,16 +75,20 @@ class Reader(ABC):
         if not word:
             raise StreamError("An answer has ended without a reason.")
         reason = ends.get(word)
-        if reason == FAILED:
-            self._fail(word)
+        if reason in (FAILED, WRONG):
+            self._fail(word, ends)
             return b""
         if reason is None:
             return self._tell.finish(index, UNKNOWN, word[:_MAX_WORD])
         return self._tell.finish(index, reason)
 
-    def _fail(self, word: str) -> None:
-        """The model could not do it, and says so by how it ended: an error, so that nobody takes it for an answer."""
-        self.refusal = refusal(502, f"The model ended its answer with '{word[:_MAX_WORD]}'.")
+    def _fail(self, word: str, ends: Mapping[str, str]) -> None:
+        """The model could not do it, and says so by how it ended: an error, so that nobody takes it for an answer. A request
+        brings this about as easily as the server does.
+        """
+        said = f"The model ended its answer with '{word[:_MAX_WORD]}'."
+        is_wrong = ends.get(word) == WRONG
+        self.refusal = refusal(400 if is_wrong else 502, said, is_of_model=not is_wrong)
 
     def _whole(self, value: dict[str, Any]) -> bytes:
         """What an answer in one piece says; protocols that are always read as streams have none."""

@@ -111,6 +111,8 @@ class Refusal(Struct, frozen=True, kw_only=True):
     """Seconds, where it said so."""
     is_overload: bool = False
     """It is full; another replica, or a later time, will do. Nothing is wrong with it or with the request."""
+    is_of_model: bool = False
+    """The model says that it failed at this request: another try may do better, and nothing is wrong with the replica."""
 
     @property
     def is_retryable(self) -> bool:

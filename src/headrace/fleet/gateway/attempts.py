@@ -106,4 +106,6 @@ def final_error(failure: UpstreamError) -> HeadraceError:
         )
     if failure.kind in (FailureKind.FIRST_BYTE, FailureKind.STALLED):
         return GatewayTimeoutError("The replicas of this model did not answer in time.")
+    if failure.kind is FailureKind.MODEL:
+        return BadGatewayError("The model failed at this request, and says so.")
     return BadGatewayError("The replicas of this model failed to answer.")

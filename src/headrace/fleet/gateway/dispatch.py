@@ -34,7 +34,7 @@ from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 log = logging.getLogger("headrace.fleet")
 
 #: Failures that say nothing against a replica's health.
-_BLAMELESS = frozenset({FailureKind.OVERLOADED, FailureKind.REFUSED})
+_BLAMELESS = frozenset({FailureKind.OVERLOADED, FailureKind.REFUSED, FailureKind.MODEL})
 #: Dialects that keep prefix caches apart by `cache_salt`; others may refuse a field that they do not know.
 _SALTING = frozenset({Dialect.HEADRACE, Dialect.VLLM, Dialect.SGLANG})
 
@@ -321,7 +321,7 @@ class Dispatch:
             replica.breaker.note_failure(self._shared.clock.monotonic())
         if failure.kind is FailureKind.CONNECT:
             self._shared.prober.note_unreachable(replica, str(failure))
-        elif failure.kind is not FailureKind.OVERLOADED:
+        elif failure.kind not in (FailureKind.OVERLOADED, FailureKind.MODEL):
             self._shared.prober.look_now(replica, at_all=failure.kind is FailureKind.REFUSED)
 
     def _go_on_after(self, failure: UpstreamError) -> None:

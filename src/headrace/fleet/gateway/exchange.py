@@ -139,6 +139,8 @@ class Exchange:
         """What the replica says, in place of an answer or within one."""
         if refusal.is_overload:
             raise UpstreamError(FailureKind.OVERLOADED, detail, retry_after=refusal.retry_after)
+        if refusal.is_of_model:
+            raise UpstreamError(FailureKind.MODEL, detail)
         # Our key is wrong there, whatever the client sends: it must not look idle, and so draw all requests.
         if refusal.is_retryable or refusal.status == 401:
             raise UpstreamError(FailureKind.STATUS, detail)

@@ -20,6 +20,8 @@ class FailureKind(StrEnum):
     """The replica answered that it failed (5xx)."""
     OVERLOADED = "overloaded"
     """The replica has no room (429 or 503): alive, but not for this request."""
+    MODEL = "model"
+    """The model says that it failed at the request, which may be the request's doing; the replica is well."""
     SUPERSEDED = "superseded"
     """Another replica has begun the answer."""
     REFUSED = "refused"

@@ -9,7 +9,7 @@ from tests.support.wire_answers import backend, call, chunks, read, sse
 from headrace.core.errors import BadRequestError
 from headrace.fleet.backends import anthropic, converse, gemini, tgi
 from headrace.fleet.backends.eventstream import frame
-from headrace.fleet.backends.translating import FAILED
+from headrace.fleet.backends.translating import FAILED, WRONG
 from headrace.fleet.backends.values import CHAT, COMPLETIONS
 from headrace.fleet.sse import StreamError
 
@@ -89,8 +89,10 @@ def answer(dialect: str, word: Any, *, is_stream: bool) -> tuple[list[dict[str, 
 def test_every_known_end_has_a_word_of_openais(dialect, is_stream):
     for word, wanted in TABLES[dialect].items():
         choices, reader = answer(dialect, word, is_stream=is_stream)
-        if wanted == FAILED:
-            assert reader.refusal.status == 502
+        if wanted in (FAILED, WRONG):
+            is_failed = wanted == FAILED
+            assert reader.refusal.status == (502 if is_failed else 400)
+            assert reader.refusal.is_of_model is reader.refusal.is_retryable is is_failed
         else:
             assert wanted in OPENAI
             assert choices[-1]["finish_reason"] == wanted
@@ -113,6 +115,12 @@ def test_a_model_that_failed_is_an_error_and_says_how(dialect, word, is_stream):
     assert not reader.is_complete
     assert reader.refusal.is_retryable
     assert word in reader.refusal.body.decode()
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
+def test_a_missing_signature_is_the_clients_fault(is_stream):
+    _, reader = answer("vertex", "MISSING_THOUGHT_SIGNATURE", is_stream=is_stream)
+    assert reader.refusal.status == 400
 
 
 @pytest.mark.parametrize("word", [None, "", 5])
