@@ -1,6 +1,7 @@
 """Limits and money in a real Redis: as exact as in one process, and over several gateways."""
 
 import asyncio
+import json
 import subprocess
 import sys
 import tempfile
@@ -345,6 +346,42 @@ async def test_a_settlement_that_redis_rejects_does_not_hold_up_those_behind_it(
         assert (await gateway.money())[0] == 2.0
         # Tried again a few times, and then let go.
         assert gateway.metrics.value(ACCOUNT_STORE_FAILURES, ()) == 4
+
+
+async def test_many_rejected_settlements_are_a_line_for_each_round(
+    server, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr(redis_store, "RETRY_PERIOD", 0.01)
+    monkeypatch.setattr(redis_store, "MAX_REJECTIONS", 2)
+    monkeypatch.setattr(redis_store, "GROUP", 7)
+    async with Gateway(server, "many", limits=TOTAL) as gateway:
+        redis, tag = gateway.store._redis, gateway.store._tag
+        held = [await gateway.reserve(0.01) for _ in range(20)]
+        for each in held:
+            await redis.hdel(f"{tag}holds", each._hold.id)
+            await redis.lpush(f"{tag}lost:{each._hold.id}", "no text")
+        for each in held:
+            each.settle(tokens=1, cost=1)
+        await gateway.settled()
+        assert gateway.metrics.value(ACCOUNT_STORE_FAILURES, ()) == 60
+    told = [record.getMessage() for record in caplog.records]
+    assert len([line for line in told if "did not take 20 settlements" in line]) == 3
+    assert [line for line in told if "given up" in line] == [
+        "20 settlements are given up; their leases end."
+    ]
+    assert len(told) == 4
+
+
+async def test_a_late_correction_that_fails_is_counted(server) -> None:
+    async with Gateway(server, "late", limits=TOTAL) as gateway:
+        redis, tag = gateway.store._redis, gateway.store._tag
+        held = await gateway.reserve(1.0)
+        await redis.hdel(f"{tag}holds", held._hold.id)
+        await redis.set(f"{tag}lost:{held._hold.id}", json.dumps([[f"{tag}m:k/a/total", 5]]))
+        await redis.set(f"{tag}m:k/a/total", "what is this")
+        held.settle(tokens=1, cost=1)
+        await gateway.settled()
+        assert gateway.metrics.value(ACCOUNT_STORE_FAILURES, ()) == 1
 
 
 async def test_settlements_wait_for_a_redis_that_takes_no_writes(monkeypatch) -> None:

@@ -91,22 +91,23 @@ return {0, '0'}
 SETTLE: Final = (
     _METERS
     + """
-local record = redis.call('HGET', KEYS[1], ARGV[1])
+local record, failed = redis.call('HGET', KEYS[1], ARGV[1]), 0
 if not record then
     local lost = redis.call('GET', KEYS[3])
     if lost then
         redis.call('DEL', KEYS[3])
         for _, meter in ipairs(cjson.decode(lost)) do
-            redis.pcall('HINCRBY', meter[1], 'spent', whole(tonumber(ARGV[4]) - meter[2]))
+            local more = whole(tonumber(ARGV[4]) - meter[2])
+            if not pcall(redis.call, 'HINCRBY', meter[1], 'spent', more) then failed = failed + 1 end
         end
     else
         redis.call('SET', KEYS[4], '1', 'EX', 300)
     end
-    return 0
+    return failed
 end
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('ZREM', KEYS[2], ARGV[1])
-local now, failed = clock(), 0
+local now = clock()
 for _, meter in ipairs(cjson.decode(record)) do
     local used = 0
     if meter[2] == 1 then used = tonumber(ARGV[2]) end

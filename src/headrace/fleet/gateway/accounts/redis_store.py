@@ -19,6 +19,7 @@ from headrace.core.errors import ConfigError, UnavailableError
 from headrace.fleet.gateway.accounts import redis_scripts as scripts
 from headrace.fleet.gateway.accounts.account import StoredKey
 from headrace.fleet.gateway.accounts.meters import NOTHING, Actual, Hold, Refusal
+from headrace.fleet.gateway.accounts.redis_round import Round
 from headrace.observe.catalogue import ACCOUNT_LOST, ACCOUNT_STORE_FAILURES
 from headrace.observe.metrics import Metrics
 
@@ -90,6 +91,7 @@ class RedisStore:
         self._pending: deque[_Settlement] = deque()
         #: Redis is there and would not take them: those behind them go first.
         self._rejected: deque[_Settlement] = deque()
+        self._round = Round()
         self._has_pending = asyncio.Event()
         # Two at once would each drop what the other has not sent.
         self._settling = asyncio.Lock()
@@ -183,6 +185,7 @@ class RedisStore:
                     await self._settle_group()
         except _FAILURES as error:
             self._note_failure(error)
+        self._round.tell()
         if self.backlog:
             log.error("%d settlements could not be written; their leases end.", self.backlog)
         for task in self._tasks:
@@ -219,7 +222,8 @@ class RedisStore:
 
     def _later(self, hold_id: str, actual: Actual) -> None:
         if self.backlog >= MAX_PENDING:
-            return  # Redis is away for long: the lease ends, and what was set aside counts as lost
+            self._round.give_up()  # Redis is away for long: what was set aside counts as lost
+            return
         self._pending.append(_Settlement(hold_id, actual))
         self._has_pending.set()
 
@@ -236,6 +240,7 @@ class RedisStore:
                     await self._settle_group()
                 except _FAILURES as error:
                     self._note_failure(error)
+                    self._round.tell()
                     await asyncio.sleep(RETRY_PERIOD)
 
     async def _settle_group(self) -> None:
@@ -254,15 +259,21 @@ class RedisStore:
             for settlement, answer in zip(group, answers, strict=True):
                 self._pending.popleft()
                 self._note_settled(settlement, answer)
+            if not self._pending:
+                self._round.tell()
 
     def _note_settled(self, settlement: _Settlement, answer: object) -> None:
-        if not isinstance(answer, Exception):
-            if answer:
-                self._note_failure(f"{answer} limits of a request are of another kind there")
+        if not answer:
             return
-        self._note_failure(answer)
+        self._metrics.add(ACCOUNT_STORE_FAILURES, ())
+        if not isinstance(answer, Exception):
+            self._round.reject(f"{answer} limits of a request are of another kind there")
+            return
+        self._round.reject(str(answer) or type(answer).__name__)
         if settlement.num_rejections < MAX_REJECTIONS:
             self._rejected.append(settlement._replace(num_rejections=settlement.num_rejections + 1))
+        else:
+            self._round.give_up()
 
     async def _renew_all(self) -> None:
         while True:
