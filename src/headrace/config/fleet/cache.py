@@ -78,7 +78,7 @@ class CacheConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     redis: Secret | None = None
     """redis:// or rediss:// address, where several gateways share one cache; its size is bounded by Redis' maxmemory."""
     redis_timeout: Seconds = 0.1
-    """Seconds that Redis may take; then it is a miss."""
+    """Seconds that Redis may take, and that a look-up waits for its turn in a burst; then it is a miss."""
     namespace: str = ""
     """Part of every key: a new word, and nothing of before is found."""
     max_bytes: Bytes = 256 * 1024 * 1024

@@ -1,7 +1,8 @@
 """One cache for several gateways: Redis, by `redis.asyncio`, which is imported only when it is configured.
 
 Redis bounds itself: give it `maxmemory` and `maxmemory-policy allkeys-lru`. Every call has a deadline, and after
-failures in a row Redis is left alone for a while, so that a dead one costs nothing but the misses.
+failures in a row Redis is left alone for a while, so that a dead one costs nothing but the misses. A call that gets no
+place among those under way in time is a miss too, and no failure: Redis was not asked.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ class RedisStore:
         self._client = client
         self._timeout = timeout
         self._fuse = Fuse(clock)
+        self._places = asyncio.Semaphore(_MAX_CONNECTIONS)
 
     @classmethod
     def connect(cls, url: str, *, timeout: float, clock: Clock) -> "RedisStore":
@@ -38,7 +40,7 @@ class RedisStore:
                 "cache.redis needs the package redis: pip install 'headrace[redis]'."
             ) from None
         try:
-            # One that waits for a connection instead of failing: a burst must not look like a Redis that is down.
+            # It has a connection for every place: who has one does not wait for the other, but while that is given back.
             pool = redis.BlockingConnectionPool.from_url(
                 url,
                 max_connections=_MAX_CONNECTIONS,
@@ -81,8 +83,23 @@ class RedisStore:
         await self._client.aclose()
 
     async def _call(self, ask: Any) -> Any:
+        self._check()
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._places.acquire()
+        except TimeoutError:
+            raise StoreError("Too many look-ups wait for Redis.") from None
+        try:
+            self._check()  # it may have failed those before us
+            return await self._asked(ask)
+        finally:
+            self._places.release()
+
+    def _check(self) -> None:
         if self._fuse.is_blown:
             raise StoreError("Redis is left alone after failures.")
+
+    async def _asked(self, ask: Any) -> Any:
         try:
             async with asyncio.timeout(self._timeout):
                 answer: Awaitable[Any] = ask()

@@ -8,6 +8,7 @@ from fakeredis import FakeAsyncRedis, FakeServer
 from tests.support.fake_clock import FakeClock
 from tests.support.redis_server import redis_server
 
+from headrace.config.fleet.cache import CacheConfig
 from headrace.core.errors import ConfigError
 from headrace.fleet.cache.redis_store import PREFIX, RedisStore
 from headrace.fleet.cache.store import StoreError
@@ -74,6 +75,62 @@ async def test_a_client_that_leaves_says_nothing_against_redis() -> None:
             await waiting
     client.answers = True
     assert await store.get(b"k") == b"v"
+
+
+class Gated:
+    """A Redis that answers when it may; it notes how many are asking at once."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.asked = self.most = self._now = 0
+
+    async def get(self, key: bytes) -> Any:
+        self.asked += 1
+        self._now += 1
+        self.most = max(self.most, self._now)
+        try:
+            await self.gate.wait()
+        finally:
+            self._now -= 1
+        return b"v"
+
+
+class Unhurried(RedisStore):
+    """Its calls have all the time that they need; those that wait for a place have what is configured."""
+
+    async def _asked(self, ask: Any) -> Any:
+        return await ask()
+
+
+async def test_look_ups_that_get_no_place_in_time_are_misses_and_no_failures() -> None:
+    client = Gated()
+    store = Unhurried(client, timeout=CacheConfig().redis_timeout, clock=FakeClock())
+    burst = [asyncio.ensure_future(store.get(b"k")) for _ in range(300)]
+    # Whoever has no place gives up; nobody is answered before.
+    crowd = set(burst)
+    while len(crowd) > 64:
+        done, crowd = await asyncio.wait(crowd, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            with pytest.raises(StoreError, match="Too many"):
+                each.result()
+    client.gate.set()
+    assert await asyncio.gather(*crowd) == [b"v"] * 64
+    assert client.asked == client.most == 64
+    assert not store._fuse.is_blown
+    assert await store.get(b"k") == b"v"
+
+
+async def test_a_client_that_leaves_gives_its_place_back() -> None:
+    client = Gated()
+    store = RedisStore(client, timeout=60.0, clock=FakeClock())
+    for _ in range(2):
+        burst = [asyncio.ensure_future(store.get(b"k")) for _ in range(100)]
+        await asyncio.sleep(0)
+        for each in burst:
+            each.cancel()
+        await asyncio.gather(*burst, return_exceptions=True)
+    client.gate.set()
+    assert await asyncio.gather(*(store.get(b"k") for _ in range(100))) == [b"v"] * 100
 
 
 def test_an_address_that_is_none() -> None:
