@@ -54,6 +54,20 @@ async def test_a_model_that_fails_at_a_request_opens_no_circuit():
             assert len(fakes[0].seen) > replica.breaker.max_failures + 1
 
 
+async def test_an_error_behind_a_stop_string_makes_no_error_of_a_finished_answer():
+    behind = f"data: {json.dumps({'error': 'broken'})}\n\n".encode()
+    async with replicas(1) as fakes:
+        fakes[0].always = Fault(raw=outputs("one ", "END two") + behind)
+        spec = ReplicaSpec(url=fakes[0].url, dialect=Dialect.TRITON, models=("fake",))
+        async with gateway_over(fakes, quick([spec])) as gateway:
+            call = await gateway.ask(
+                COMPLETIONS, model="fake", stream=True, stop="END", max_tokens=9
+            )
+            assert (call.text, call.finish_reasons) == ("one ", ["stop"])
+            call.check_unbroken()
+            assert len(fakes[0].seen) == 1
+
+
 class Hours(SystemClock):
     """Each look at the clock on the wall is an hour later than the last."""
 

@@ -38,8 +38,8 @@ class Reader(ABC):
         self.is_cut = False
 
     def feed(self, chunk: bytes) -> bytes:
-        """OpenAI-shaped bytes for these."""
-        if self.refusal is not None or self.is_complete:
+        """OpenAI-shaped bytes for these; nothing more is read once the answer is cut."""
+        if self.refusal is not None or self.is_complete or self.is_cut:
             return b""
         if self._is_stream:
             return self._events(chunk)
@@ -111,7 +111,7 @@ class SseReader(Reader):
             if not isinstance(value, dict):
                 raise StreamError("An event of the stream is no JSON object.")
             said.append(self._event(value))
-            if self.refusal is not None or self.is_complete:
+            if self.refusal is not None or self.is_complete or self.is_cut:
                 break
         return b"".join(said)
 

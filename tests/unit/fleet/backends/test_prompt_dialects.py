@@ -89,6 +89,18 @@ def test_tgi_whole() -> None:
     assert (answer["choices"], answer["usage"]) == ([choice], USAGE)
 
 
+@pytest.mark.parametrize("behind", [{"error": "broken"}, {"text_output": 5}, []])
+@pytest.mark.parametrize("step", [0, 1])
+def test_what_stands_behind_a_stop_string_of_triton_is_not_read(behind: Any, step: int) -> None:
+    asked = call({"model": "m", "prompt": "x", "stop": "END", "stream": True}, COMPLETIONS)
+    stream = sse({"text_output": "one EN"}, {"text_output": "D two"}, behind)
+    told, reader = read(backend("triton"), asked, stream, step=step)
+    assert (reader.refusal, reader.is_complete) == (None, True)
+    events = chunks(told)
+    assert "".join(each["choices"][0]["text"] for each in events) == "one "
+    assert events[-1]["choices"][0]["finish_reason"] == "stop"
+
+
 def test_tgi_stop_strings_are_cut() -> None:
     details = {"finish_reason": "stop_sequence", "generated_tokens": 3, "input_length": 2}
     stream = sse(token("a E"), token("ND", details=details, generated_text="a END"))
