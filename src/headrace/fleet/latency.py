@@ -60,13 +60,16 @@ class Latency:
         """A request that was sent at `sent` has its first token; so many of its prompt's tokens had to be computed.
 
         Prompts are computed one after another: this one's turn was since the first token before it, if it was sent
-        already. Several that come out of one step share its time, for both are summed. Times are of `Clock.monotonic`.
+        already. Several that come out of one step share its time, for both are summed. Short prompts end nobody's turn:
+        their seconds stay with the next long one, so the rate is too low rather than too high. Times are of
+        `Clock.monotonic`.
         """
+        if num_tokens < _TELLING:
+            return
         begun = max(sent, self._first)
         self._first = max(now, self._first)
-        if num_tokens >= _TELLING:
-            self._tokens = _KEPT * self._tokens + num_tokens
-            self._seconds = _KEPT * self._seconds + max(0.0, now - begun)
+        self._tokens = _KEPT * self._tokens + num_tokens
+        self._seconds = _KEPT * self._seconds + max(0.0, now - begun)
 
     def note_output(self, seconds: float, num_tokens: int) -> None:
         """So many tokens came in so long after the first."""

@@ -44,6 +44,23 @@ def test_cached_prompts_say_nothing_of_the_rate() -> None:
     assert latency.prefill_rate == pytest.approx(2000.0)
 
 
+@pytest.mark.parametrize("told", [[(0.0, 10), (0.0, 4000)], [(0.0, 4000), (0.0, 10)]])
+def test_a_short_prompt_of_the_same_step_takes_nothing_of_its_time(
+    told: list[tuple[float, int]],
+) -> None:
+    latency = Latency()
+    for sent, tokens in told:
+        latency.note_prefill(sent, 2.0, tokens)
+    assert latency.prefill_rate == pytest.approx(2000.0)
+
+
+def test_a_short_prompt_within_a_long_ones_time_takes_nothing_of_it() -> None:
+    latency = Latency()
+    latency.note_prefill(0.0, 1.9, 10)
+    latency.note_prefill(0.0, 2.0, 4000)
+    assert latency.prefill_rate == pytest.approx(2000.0)
+
+
 def test_the_rate_follows_what_a_replica_has_become() -> None:
     slow = computed([(float(n), 1000) for n in range(100)], 2000.0)
     for n in range(100, 200):
