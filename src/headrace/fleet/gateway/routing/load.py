@@ -11,6 +11,8 @@ from headrace.fleet.gateway.routing.values import Candidate, Query
 
 #: A replica in slow start may have next to nothing of its weight; it must not be divided by.
 _LEAST: Final = 1e-6
+#: A fleet is crowded where this many times what waits at its least busy replica is as long as a request's prompt.
+_CROWDED: Final = 10
 
 
 def weights(candidates: Sequence[Candidate]) -> list[float]:
@@ -58,13 +60,16 @@ def work(
 
 
 def crowding(query: Query, candidates: Sequence[Candidate]) -> float:
-    """Whether prompts wait nearly everywhere: 0 where a tenth of the replicas has none, 1 where nine tenths have as many
-    tokens waiting, per weight, as the request asks for.
+    """Whether prompts wait everywhere: 0 where one of the candidates has none, 1 where each has a tenth of the tokens
+    waiting, per weight, that the request asks for. Of at least one candidate.
+
+    The least one decides, not a share of them: one that is free can take the request however many there are. In a large
+    fleet the least is small by chance, hence a tenth.
     """
-    waiting = sorted(
+    least = min(
         [one.prefill_tokens / (w if (w := one.weight) > _LEAST else _LEAST) for one in candidates]
     )
-    return min(1.0, waiting[len(waiting) // 10] / max(1, query.prompt_tokens))
+    return min(1.0, _CROWDED * least / max(1, query.prompt_tokens))
 
 
 def first_token_seconds(

@@ -6,7 +6,7 @@ cached. That is the wait for the first token, which a cached prefix shortens as 
 - Own tokens count more, the fuller the fleet is. While some replica is free, computing a prefix again delays nobody, and
   waiting for it gains nothing. When prompts wait everywhere, each token that is computed again delays everybody behind:
   then its first token comes later, and all others' sooner. The weight grows from 1 to 1 + `reuse_weight` as the least
-  busy tenth of the replicas has as much waiting as the request asks for.
+  busy of the replicas that can take the request has a tenth of its prompt waiting.
 - Output tokens count a quarter of `decode_cost`: they are made beside prompts, not before them.
 - However warm, a replica is left when its first token would come `max_ttft_penalty` later than the soonest (the bound of
   llm-d's prefix-cache-affinity-filter, blog of 2026-08-17), or when it has more than its part of all streams
@@ -15,6 +15,7 @@ cached. That is the wait for the first token, which a cached prefix shortens as 
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from headrace.config.fleet.routing import RoutingConfig
@@ -40,39 +41,48 @@ def policy(config: RoutingConfig) -> Policy:
         winner: Candidate,
     ) -> str:
         (wait,) = first_token_seconds(query, [winner], config.prefill_tokens_per_second)
-        share, standing = cached_share(query, winner), _standing(config, query, candidates, winner)
+        share = cached_share(query, winner)
+        standing = _standing(config, query, candidates, winner)
         return f"{standing}, cached {share:.2f}, first token {wait:.2f} s, {load_words(winner)}"
 
     return Policy(
-        filters=(unsaturated, _in_time(config)),
+        filters=(unsaturated, _roomy(config)),
         scorers=((1.0, _soonest(config)),),
         pick=best,
         explain=explain,
     )
 
 
-def _in_time(config: RoutingConfig) -> Filter:
-    """Those that have room for a stream, and whose first token is not much later than the soonest."""
+def _roomy(config: RoutingConfig) -> Filter:
+    """Those that have room for a stream; all, where nobody has anything of the prompt."""
     roomy = below(config.bounded_load, config.sticky_slack)
 
     def narrow(query: Query, candidates: Sequence[Candidate]) -> Kept:
         if all(one.cached_tokens <= 0 for one in candidates):
             return Kept(candidates)
-        room = roomy(query, candidates).candidates
-        seconds = first_token_seconds(query, room, config.prefill_tokens_per_second)
-        latest = min(seconds) + config.max_ttft_penalty
-        return Kept([one for one, wait in zip(room, seconds, strict=True) if wait <= latest])
+        return roomy(query, candidates)
 
     return narrow
 
 
 def _soonest(config: RoutingConfig) -> Scorer:
-    """Rates by what is to be done before the first token, and by what is computed that is cached elsewhere."""
+    """Rates by what is to be done before the first token, and by what is computed that is cached elsewhere; -inf for
+    those whose first token would be much later than the soonest.
+
+    No filter leaves those out: one that is free counts as free even where its own first token would be too late.
+    """
 
     def score(query: Query, candidates: Sequence[Candidate]) -> list[float]:
         again = 1.0 + config.reuse_weight * crowding(query, candidates)
         cost = _BESIDE * config.decode_cost
-        return [-tokens for tokens in work(query, candidates, cost, own_weight=again)]
+        tokens = work(query, candidates, cost, own_weight=again)
+        if all(one.cached_tokens <= 0 for one in candidates):
+            return [-count for count in tokens]
+        seconds = first_token_seconds(query, candidates, config.prefill_tokens_per_second)
+        latest = min(seconds) + config.max_ttft_penalty
+        return [
+            -count if wait <= latest else -inf for count, wait in zip(tokens, seconds, strict=True)
+        ]
 
     return score
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from random import Random
 
+import msgspec
 import pytest
 
 from headrace.config.fleet.routing import RoutingConfig, RoutingPolicy
@@ -194,8 +195,32 @@ class TestSticky:
         assert pick("sticky", query(), *three(**waits)).replica_id == "b"
         assert pick("sticky", query(), *three(**waits), reuse_weight=0.0).replica_id == "a"
         assert pick("prefix_aware", query(), *three(**waits)).replica_id == "a"
-        halved = {"cached_tokens": (0, 900, 0), "prefill_tokens": (250, 3400, 750)}
+        halved = {"cached_tokens": (0, 900, 0), "prefill_tokens": (25, 2900, 750)}
         assert pick("sticky", query(), *three(**halved), max_ttft_penalty=9.0).replica_id == "a"
+
+    @pytest.mark.parametrize("count", [2, 3, 9, 10, 20, 50])
+    def test_a_free_replica_is_taken_however_many_there_are(self, count: int) -> None:
+        busy = [Candidate(id=str(n), prefill_tokens=4000) for n in range(count - 2)]
+        warm = Candidate(id="warm", prefill_tokens=4000, cached_tokens=900)
+        free = Candidate(id="free")
+        decision = pick("sticky", query(), *busy, warm, free)
+        assert decision.replica_id == "free"
+        assert decision.reason.startswith("left, warm ones are 3.10 s later")
+        waits = msgspec.structs.replace(free, prefill_tokens=3000)
+        assert pick("sticky", query(), *busy, warm, waits).replica_id == "warm"
+
+    def test_a_free_replica_counts_as_free_even_where_it_would_be_too_late(self) -> None:
+        # Computing all of it on c would take 41 s; a is 1.5 s later than b, and computes 2,000 tokens less again.
+        asked, cached = query(prompt_tokens=41_000), (40_000, 38_000, 0)
+        for waiting, wanted in ((4100, "a"), (0, "b")):
+            candidates = three(cached_tokens=cached, prefill_tokens=(6000, 2500, waiting))
+            assert pick("sticky", asked, *candidates).replica_id == wanted
+
+    def test_a_free_replica_that_has_no_room_counts_for_nothing(self) -> None:
+        waits = {"cached_tokens": (0, 900, 0), "prefill_tokens": (1000, 2900, 0)}
+        assert pick("sticky", query(), *three(**waits, num_requests=(2, 2, 30))).replica_id == "b"
+        assert pick("sticky", query(), *three(**waits, num_requests=(2, 2, 256))).replica_id == "b"
+        assert pick("sticky", query(), *three(**waits, num_requests=(2, 2, 2))).replica_id == "c"
 
     def test_leaves_in_any_case_when_the_first_token_would_be_too_late(self) -> None:
         candidates = three(cached_tokens=(0, 900, 0), prefill_tokens=(1000, 4500, 1000))
