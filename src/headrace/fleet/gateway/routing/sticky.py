@@ -42,7 +42,7 @@ def policy(config: RoutingConfig) -> Policy:
     ) -> str:
         (wait,) = first_token_seconds(query, [winner], config.prefill_tokens_per_second)
         share = cached_share(query, winner)
-        standing = _standing(config, query, candidates, winner)
+        standing = _standing(config, query, candidates, left, winner)
         return f"{standing}, cached {share:.2f}, first token {wait:.2f} s, {load_words(winner)}"
 
     return Policy(
@@ -88,17 +88,23 @@ def _soonest(config: RoutingConfig) -> Scorer:
 
 
 def _standing(
-    config: RoutingConfig, query: Query, candidates: Sequence[Candidate], winner: Candidate
+    config: RoutingConfig,
+    query: Query,
+    candidates: Sequence[Candidate],
+    left: Sequence[Candidate],
+    winner: Candidate,
 ) -> str:
     most = max([one.cached_tokens for one in candidates])
     if most <= 0:
         return "cold"
     if winner.cached_tokens >= _WARM * most:
         return "warm"
-    warm = [one for one in candidates if one.cached_tokens >= _WARM * most]
+    warm = [one for one in left if one.cached_tokens >= _WARM * most]
+    if not warm:
+        return "left, warm ones have too many streams"
     rate = config.prefill_tokens_per_second
     (own,) = first_token_seconds(query, [winner], rate)
     later = min(first_token_seconds(query, warm, rate)) - own
     if later > 0:
         return f"left, warm ones are {later:.2f} s later"
-    return "left, warm ones have too many streams"
+    return "left, warm ones have no less to do"

@@ -253,6 +253,25 @@ class TestSticky:
         assert decision.replica_id in "ac"
         assert "too many streams" in decision.reason
 
+    @pytest.mark.parametrize(
+        ("others", "words"),
+        [
+            ({"prefill_tokens": (0, 950, 0)}, "left, warm ones are 0.05 s later"),
+            ({"num_requests": (2, 20, 2)}, "left, warm ones have too many streams"),
+            ({"num_requests": (2, 256, 2)}, "left, warm ones have too many streams"),
+            (
+                {"num_requests": (2, 20, 2), "prefill_tokens": (0, 950, 0)},
+                "left, warm ones have too many streams",
+            ),
+            ({"decode_tokens": (0, 4000, 0)}, "left, warm ones have no less to do"),
+            ({"weight": (1.0, 0.1, 1.0)}, "left, warm ones have no less to do"),
+        ],
+    )
+    def test_why_it_left(self, others: dict[str, tuple], words: str) -> None:
+        decision = pick("sticky", query(), *three(cached_tokens=(0, 900, 0), **others))
+        assert decision.replica_id in "ac"
+        assert decision.reason.startswith(words)
+
     def test_warm_is_relative_to_the_best(self) -> None:
         # 100 of 1000 tokens is little, but the best there is; half of it is warm, and less is not.
         for cached, word in ((60, "warm"), (40, "left, warm ones are 0.44 s later")):
