@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from headrace.config.fleet.scaling import Objectives
 from headrace.core.stats import ReplicaRole
 from headrace.fleet.autoscaler.capacity import Capacity
-from headrace.fleet.autoscaler.traffic import Traffic
+from headrace.fleet.autoscaler.traffic import Traffic, TrafficSummary
 from headrace.fleet.autoscaler.values import Signals
 
 N = TypeVar("N", int, float)
@@ -89,9 +89,7 @@ def gather(
     if waiting or running:
         sums.traffic.touch(now)
     seen = sums.traffic.summary(now, slo)
-    processed = _all(r.tokens_per_second for r in replicas)
-    if processed is None:
-        processed = seen.processed_tokens_per_second
+    processed = _processed(replicas, seen)
     sums.capacity.note(
         now,
         processed=processed,
@@ -134,6 +132,12 @@ def gather(
         temperature=max(temperatures, default=None),
         is_throttled=any(throttled) if throttled else None,
     )
+
+
+def _processed(replicas: Sequence[ReplicaLook], seen: TrafficSummary) -> float | None:
+    """Weighted tokens a second, as all replicas tell them, or as requests ended."""
+    told = _all(r.tokens_per_second for r in replicas)
+    return seen.processed_tokens_per_second if told is None else told
 
 
 def _all(values: Iterable[N | None]) -> N | None:
