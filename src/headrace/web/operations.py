@@ -44,7 +44,7 @@ CHAT = Operation(
     request=ChatRequest,
     response=ChatCompletion,
     chunk=ChatChunk,
-    example={"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8},
+    example={"messages": _HELLO, "max_tokens": 8},
 )
 COMPLETE = Operation(
     summary="Continue a text",
@@ -84,7 +84,7 @@ MESSAGE = Operation(
     response=Message,
     chunk=MessageEvent,
     error=ErrorBody,
-    example={"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8},
+    example={"messages": _HELLO, "max_tokens": 8},
 )
 COUNT_MESSAGE = Operation(
     summary="Count the tokens of a conversation, as Anthropic has it",
@@ -92,7 +92,7 @@ COUNT_MESSAGE = Operation(
     request=CountTokensRequest,
     response=TokenCount,
     error=ErrorBody,
-    example={"messages": [{"role": "user", "content": "Say hello."}]},
+    example={"messages": _HELLO},
 )
 EMBED = Operation(
     summary="Make vectors of texts",
