@@ -52,7 +52,7 @@ async def test_an_engine_that_ends_before_it_obeys_fails_the_order():
     async with Running("fake?step=0.05") as client:
         client.submit(request(max_tokens=100_000))
         os.kill(client.pid, signal.SIGSTOP)  # or it might obey before it is killed
-        os.waitid(os.P_PID, client.pid, os.WSTOPPED | os.WNOWAIT)
+        await asyncio.to_thread(os.waitid, os.P_PID, client.pid, os.WSTOPPED | os.WNOWAIT)
         parking = asyncio.create_task(client.park())
         await asyncio.sleep(0)
         os.kill(client.pid, signal.SIGKILL)
