@@ -182,7 +182,23 @@ def main() -> None:
         for key, value in vars(options).items()
     }
     file.write_text(json.dumps({"at": stamp, "options": settings, "runs": rows}, indent=1) + "\n")
-    print(f"written to {file}")
+    file.with_suffix(".md").write_text(table(rows))
+    print(f"written to {file} and .md")
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """What was found, as Markdown."""
+    text = "| policy | cached | TTFT p50, s | TTFT p95, s | output tokens/s | busiest replica / mean | answered |\n"
+    text += "|---|--:|--:|--:|--:|--:|--:|\n"
+    for found in rows:
+        measured = found["report"]["runs"][0]
+        ttft = measured["ttft"]
+        text += (
+            f"| {found['policy']} | {found['cached']:.1%} | {ttft['p50']:.3f} | {ttft['p95']:.3f} "
+            f"| {measured['output_tokens_per_second']:.0f} | {found['imbalance']:.2f} "
+            f"| {measured['num_ok']} of {measured['num_requests']} |\n"
+        )
+    return text
 
 
 def line(found: dict[str, Any]) -> str:
