@@ -13,6 +13,7 @@ from headrace.fleet.gateway.tools.chat_loop import Ask
 from headrace.fleet.gateway.tools.plan import ToolPlan
 from headrace.fleet.gateway.tools.response_events import events_of
 from headrace.fleet.gateway.tools.rounds import UNREADABLE, with_choice
+from headrace.fleet.gateway.tools.server_calls import Items, ServerCalls
 from headrace.fleet.gateway.tools.told import ToldStream
 from headrace.fleet.gateway.tools.toolbox import Toolbox
 from headrace.fleet.gateway.tools.turn import Turn, in_time
@@ -30,9 +31,11 @@ class ResponsesLoop:
     def __init__(
         self, toolbox: Toolbox, plan: ToolPlan, body: dict[str, Any], request_id: str, ask: Ask
     ) -> None:
+        """Raises BadRequestError."""
         self._toolbox = toolbox
         self._plan = plan
         self._ask = ask
+        self._server_calls = ServerCalls(body, plan.own)
         self._input = _read_input(body.get("input"), plan)
         own = [{"type": "function", **tool.function["function"]} for tool in plan.own.values()]
         self._body = {**body, "tools": [*own, *plan.others], "stream": False}
@@ -60,27 +63,32 @@ class ResponsesLoop:
         rounds = self._toolbox.config.max_rounds
         for number in range(rounds):
             sink = Sink()
-            await self._ask(
-                with_choice({**self._body, "input": self._input}, number, rounds), sink.send
-            )
+            body = with_choice({**self._body, "input": self._input}, number, rounds)
+            is_last = number == rounds - 1 or self._server_calls.are_over
+            await self._ask(self._server_calls.bounded(body), sink.send)
             answer = sink.answer()
             if answer.status != 200:
                 return answer
             response, output = _read(answer.body)
             self._usage.add(response.get("usage"))
             calls = [item for item in output if self._is_own(item)]
-            if not calls or number == rounds - 1:
-                left = [item for item in output if not self._is_own(item)]
-                response["output"] = [*self._shown, *left]
-                response["usage"] = self._usage.sum or None
-                return InnerAnswer(200, msgspec.json.encode(response))
-            await self._call(output, calls)
+            if not calls or is_last:
+                return self._last(response, output)
+            await self._call(output, self._server_calls.take(calls, output))
         raise AssertionError("the last round calls nothing")
+
+    def _last(self, response: dict[str, Any], output: list[dict[str, Any]]) -> InnerAnswer:
+        left = [item for item in output if not self._is_own(item)]
+        response["output"] = [*self._shown, *left]
+        response["usage"] = self._usage.sum or None
+        self._server_calls.told(response)
+        return InnerAnswer(200, msgspec.json.encode(response))
 
     def _is_own(self, item: dict[str, Any]) -> bool:
         return item.get("type") == "function_call" and item.get("name") in self._plan.own
 
-    async def _call(self, output: list[dict[str, Any]], calls: list[dict[str, Any]]) -> None:
+    async def _call(self, output: list[dict[str, Any]], calls: Items) -> None:
+        """Make these calls of an output, and put both behind the input; other calls in it are as if there were none."""
         results = await self._turn.call(
             [(call["name"], str(call.get("arguments", ""))) for call in calls]
         )
