@@ -68,10 +68,11 @@ def run_up(
 def run_down(file: Path, config: FleetConfig, *, grace: float, clock: Clock, tell: Tell) -> int:
     """End the controller of a fleet, wherever it runs on this machine, and all replicas: 0 when nothing is left.
 
-    Raises ConfigError, DriverError.
+    Raises ConfigError, DriverError; for what can be known beforehand, before anything is ended.
     """
     name = fleet_name(config, file)
     directory = state_directory(name, config.drivers)
+    asyncio.run(_check_places(name, config, clock))
     holder = holder_of(directory)
     told: list[str] = []
 
@@ -123,6 +124,12 @@ def _stop(name: str, config: FleetConfig, clock: Clock, grace: float, tell: Tell
     except KeyboardInterrupt:
         tell("Once more: killing them.")
         return asyncio.run(_stop_now(name, config, clock, 0.0, tell))
+
+
+async def _check_places(name: str, config: FleetConfig, clock: Clock) -> None:
+    """Raises ConfigError, DriverError where replicas could not be stopped: their controller must not end before them."""
+    for driver in make_drivers(name, config, clock).values():
+        await driver.close()
 
 
 async def _stop_now(name: str, config: FleetConfig, clock: Clock, grace: float, tell: Tell) -> int:

@@ -5,14 +5,17 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.support.fake_clock import FakeClock
 from tests.support.fake_driver import FakeDriver
 
 from headrace.cli.main import main
 from headrace.config.fleet.drivers import DriversConfig, LocalConfig
-from headrace.config.fleet.pools import PoolConfig
+from headrace.config.fleet.pools import DriverKind, PoolConfig
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.errors import ConfigError, DriverError
+from headrace.fleet.drivers.local import process
+from headrace.fleet.up.lease import lease
 from headrace.fleet.up.run import check_fleet, run_down, summary
 from headrace.fleet.up.stop import stop_all
 
@@ -84,6 +87,27 @@ def test_a_file_is_looked_at_before_anything_starts(
     assert capsys.readouterr().out == f"{file} is good: 1 pool.\n"
     assert main(["down", str(file), "--grace", "soon"]) == 2
     assert "--grace must be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("pool", "words"),
+    [
+        (replace(POOL, serve={"prot": 1}), "no flag of headrace serve"),
+        (replace(POOL, serve={"max-context": "much"}), "--max-context"),
+        (replace(POOL, driver=DriverKind.KUBERNETES), "warm_replicas"),
+    ],
+)
+def test_down_looks_at_all_of_the_file_before_it_ends_anything(
+    tmp_path: Path, pool: PoolConfig, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drivers = DriversConfig(local=LocalConfig(directory=str(tmp_path)))
+    config = FleetConfig(name="shop", pools=(pool,), drivers=drivers)
+    told: list[str] = []
+    signalled: list[object] = []
+    monkeypatch.setattr(process, "send", lambda holder, signal: signalled.append(holder))
+    with lease(tmp_path / "shop"), pytest.raises(ConfigError, match=words):
+        run_down(tmp_path / "x", config, grace=1, clock=FakeClock(), tell=told.append)
+    assert (told, signalled) == ([], [])
 
 
 def test_a_fleet_without_pools_is_not_for_up() -> None:
