@@ -11,7 +11,7 @@ from headrace.cli.admin_client import AdminClient, add_gateway, admin_client
 from headrace.cli.flags import Parser
 from headrace.cli.fleet_accounts import keys_main, usage_main
 from headrace.cli.fleet_alerts import alerts_main, slos_main
-from headrace.cli.fleet_pools import decisions_main, pools_main, scale_main
+from headrace.cli.fleet_pools import decisions_main, override_lines, pools_main, scale_main
 from headrace.cli.tables import table
 from headrace.core.errors import ConfigError
 
@@ -75,6 +75,8 @@ def main(argv: Sequence[str]) -> int:
             sys.stdout.write(msgspec.json.format(msgspec.json.encode(found)).decode() + "\n")
         else:
             print(table(found[what], columns))
+            for line in _overrides(client) if action == "status" else ():
+                print(line)
         return 0
     print(_change(client, action, target, arguments)["message"])
     return 0
@@ -114,6 +116,14 @@ def make_parser() -> Parser:
     ):
         parser.add_argument(name, metavar=name.rpartition("-")[2].upper(), help=text)
     return parser
+
+
+def _overrides(client: AdminClient) -> list[str]:
+    """What operators have set; nothing of a gateway without pools."""
+    try:
+        return override_lines(client.call("GET", "/pools"))
+    except ConfigError:
+        return []
 
 
 def _change(

@@ -11,6 +11,7 @@ import msgspec
 from headrace.cli.admin_client import add_gateway, admin_client
 from headrace.cli.flags import Parser
 from headrace.cli.tables import table
+from headrace.config.units import counted
 from headrace.core.errors import ConfigError
 
 AUTO = "auto"
@@ -90,6 +91,16 @@ def decision_line(entry: Mapping[str, Any]) -> str:
     return f"{head}  {change}  {entry['policy']}: {entry['text']}{limits}{advice}"
 
 
+def override_lines(found: Mapping[str, Any]) -> list[str]:
+    """Of the answer of `/admin/pools`: which pools an operator has set, and how they are given back."""
+    return [
+        f"{pool['name']}: set to {counted(pool['override'], 'replica')} by an operator, until "
+        f"`headrace fleet scale {pool['name']} auto` or the end of the fleet."
+        for pool in found["pools"]
+        if pool.get("override") is not None
+    ]
+
+
 def _pool_row(pool: Mapping[str, Any]) -> dict[str, Any]:
     phases = [instance["phase"] for instance in pool["instances"]]
     decision = pool["decision"] or {}
@@ -125,6 +136,7 @@ def _remarks(found: Mapping[str, Any]) -> list[str]:
         lines.append("Another gateway's autoscaler acts for this fleet.")
     if found["is_advisory"]:
         lines.append("Advisory mode: nothing is started or stopped.")
+    lines += override_lines(found)
     for pool in found["pools"]:
         if pool["is_crash_loop"]:
             lines.append(f"{pool['name']}: {pool['num_failures']} replicas in a row have failed.")

@@ -61,6 +61,20 @@ def test_pools(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_a_size_that_was_set_says_so_and_how_it_is_given_back(
+    gateway: Gateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pools = [
+        {**POOL, "override": 1, "is_crash_loop": False, "rollout": None},
+        {**POOL, "override": None},
+    ]
+    gateway.answers["/pools"] = {"is_active": True, "is_advisory": False, "pools": pools}
+    assert main(["pools"]) == 0
+    assert capsys.readouterr().out.splitlines()[3] == (
+        "chat: set to 1 replica by an operator, until `headrace fleet scale chat auto` or the end of the fleet."
+    )
+
+
 def test_instances(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pools", "chat"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == [

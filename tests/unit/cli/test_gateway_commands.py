@@ -48,3 +48,19 @@ def test_a_replica_is_added_with_all_that_was_said_of_it(monkeypatch, capsys):
     spec = {"url": "http://10.0.0.7:8000", "id": "big", "dialect": "vllm"}
     assert sent == [("POST", "/replicas", {**spec, "peer_token": "secret", "api_key": "k"})]
     assert capsys.readouterr().out == "Replica big was added.\n"
+
+
+@pytest.mark.parametrize("has_pools", [True, False])
+def test_the_list_of_replicas_names_sizes_that_were_set(has_pools, monkeypatch, capsys):
+    def call(_client, _method, path, _body=None):
+        if path == "/replicas":
+            return {"replicas": []}
+        if not has_pools:
+            raise ConfigError("no pools in its file")
+        return {"pools": [{"name": "chat", "override": 2}, {"name": "steady", "override": None}]}
+
+    monkeypatch.setattr(AdminClient, "call", call)
+    assert fleet.main([]) == 0
+    said = capsys.readouterr().out
+    assert ("chat: set to 2 replicas by an operator" in said) is has_pools
+    assert "steady" not in said

@@ -245,7 +245,8 @@ class Controller:
     def recall(self) -> None:
         """What the controller before knew; before the first look."""
         found = memory.recall(self._memory_file)
-        memory.restore(self.planner, found)
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        memory.restore(self.planner, found, now=now, wall=wall)
         for key, pools in self.planner.groups.items():
             capacity = found.capacities.get(pools[0].name)
             if capacity is not None and capacity > 0:
@@ -261,7 +262,8 @@ class Controller:
             for key, pools in self.planner.groups.items()
             if (capacity := self.sensors.sums[key].capacity.tokens_per_second) is not None
         }
-        content = msgspec.json.encode(memory.of(self.planner, capacities))
+        now, wall = self._clock.monotonic(), self._clock.wall()
+        content = msgspec.json.encode(memory.of(self.planner, capacities, now=now, wall=wall))
         if content == self._kept:
             return
         try:

@@ -18,6 +18,7 @@ from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.scaling import AutoscalerConfig
 from headrace.fleet.autoscaler.actions import Action, Drain, Park, Start, Stop, Undrain, Wake
 from headrace.fleet.autoscaler.backoff import STABLE_SECONDS, Backoff
+from headrace.fleet.autoscaler.bursts import Bursts
 from headrace.fleet.autoscaler.cold_starts import ColdStart, ColdStarts, StartKind
 from headrace.fleet.autoscaler.gather import Counts
 from headrace.fleet.autoscaler.groups import GroupKey, Holding, grouped
@@ -25,6 +26,7 @@ from headrace.fleet.autoscaler.members import Facts, Member, Phase, observed
 from headrace.fleet.autoscaler.plan import FleetState, GroupView, plan_fleet
 from headrace.fleet.autoscaler.reconcile import Wanted, reconcile
 from headrace.fleet.autoscaler.revisions import Revisions
+from headrace.fleet.autoscaler.scale import ScalingState
 from headrace.fleet.autoscaler.values import Decision, Signals
 from headrace.fleet.drivers.protocol import Instance, InstanceState
 
@@ -94,6 +96,20 @@ class Planner:
         self._wanted_last = {n: c for n, c in self._wanted_last.items() if n in self.pools}
         kept = {key: state for key, state in self._state.groups.items() if key in self.groups}
         self._state = FleetState(groups=kept)
+
+    def bursts(self) -> dict[str, Bursts]:
+        """What bursts took, by the first pool of a group."""
+        found = self._state.groups
+        return {pools[0].name: found[k].bursts for k, pools in self.groups.items() if k in found}
+
+    def recall_bursts(self, bursts: Mapping[str, Bursts]) -> None:
+        """Before the first look: as `bursts` was. Those of other pools are left out."""
+        known = {
+            key: ScalingState(bursts=bursts[pools[0].name])
+            for key, pools in self.groups.items()
+            if pools[0].name in bursts
+        }
+        self._state = FleetState(groups={**self._state.groups, **known})
 
     # -- what there is ----------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from typing import Final
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import ConfigError
+from headrace.fleet.autoscaler.build import MEMORY
+from headrace.fleet.autoscaler.memory import forget_overrides
 from headrace.fleet.drivers.build import check_pools, make_drivers
 from headrace.fleet.drivers.local import process
 from headrace.fleet.drivers.places import fleet_name, state_directory
@@ -119,11 +121,18 @@ def _counts(least: int, most: int) -> str:
 
 
 def _stop(name: str, config: FleetConfig, clock: Clock, grace: float, tell: Tell) -> int:
+    """All replicas, and what operators have set: it was said of this fleet, and holds as long as it is up."""
     try:
-        return asyncio.run(_stop_now(name, config, clock, grace, tell))
+        code = asyncio.run(_stop_now(name, config, clock, grace, tell))
     except KeyboardInterrupt:
         tell("Once more: killing them.")
-        return asyncio.run(_stop_now(name, config, clock, 0.0, tell))
+        code = asyncio.run(_stop_now(name, config, clock, 0.0, tell))
+    freed = forget_overrides(state_directory(name, config.drivers) / MEMORY)
+    if freed:
+        tell(
+            f"By policy again at the next start, and no longer as set by `scale`: {', '.join(freed)}."
+        )
+    return code
 
 
 async def _check_places(name: str, config: FleetConfig, clock: Clock) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.support.fake_clock import FakeClock
@@ -14,6 +15,8 @@ from headrace.config.fleet.drivers import DriversConfig, LocalConfig
 from headrace.config.fleet.pools import DriverKind, PoolConfig
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.errors import ConfigError, DriverError
+from headrace.fleet.autoscaler.build import MEMORY
+from headrace.fleet.autoscaler.memory import Memory, recall
 from headrace.fleet.drivers.local import process
 from headrace.fleet.up.lease import lease
 from headrace.fleet.up.run import check_fleet, run_down, summary
@@ -87,6 +90,21 @@ def test_a_file_is_looked_at_before_anything_starts(
     assert capsys.readouterr().out == f"{file} is good: 1 pool.\n"
     assert main(["down", str(file), "--grace", "soon"]) == 2
     assert "--grace must be" in capsys.readouterr().err
+
+
+def test_what_an_operator_has_set_ends_with_the_fleet_and_nothing_else_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    drivers = DriversConfig(local=LocalConfig(directory=str(tmp_path)))
+    config = FleetConfig(name="shop", pools=(POOL,), drivers=drivers)
+    file = tmp_path / "shop" / MEMORY
+    file.parent.mkdir(mode=0o700)
+    known = Memory(overrides={"chat": 3}, capacities={"chat": 120.0})
+    file.write_bytes(msgspec.json.encode(known))
+    told: list[str] = []
+    assert run_down(tmp_path / "x", config, grace=1, clock=FakeClock(), tell=told.append) == 0
+    assert recall(file) == replace(known, overrides={})
+    assert told == ["By policy again at the next start, and no longer as set by `scale`: chat."]
 
 
 @pytest.mark.parametrize(
