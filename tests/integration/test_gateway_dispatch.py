@@ -8,20 +8,31 @@ import asyncio
 import pytest
 from tests.support.fake_replica import Fault, replicas, text_of
 from tests.support.in_process_gateway import CHAT, COMPLETIONS, gateway_over, quick, spec_of
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.gateway import RetryConfig, TimeoutConfig
 from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.replicas import Dialect, ReplicaSpec
 from headrace.core.stats import ReplicaRole
 
-SHORT = TimeoutConfig(connect=1.0, first_token=0.3, between_tokens=0.3, total=20.0)
+
+def until_it_is_late(fault: Fault, seconds: float) -> TimeoutConfig:
+    """Short where a replica that hangs is waited for. All else is quick, or this machine is slow."""
+    hangs = fault.hang_at is not None or fault.raw in (HALF_A_HEAD, HALF_AN_ANSWER)
+    limit = seconds if hangs else PATIENCE
+    return TimeoutConfig(connect=PATIENCE, first_token=limit, between_tokens=limit, total=PATIENCE)
+
 
 NO_JSON = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"a": 1}x'
+HALF_A_HEAD = b"HTTP/1.1 200 OK\r\ncontent-le"
+HALF_AN_ANSWER = (
+    b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 7\r\n\r\n{"id":1'
+)
 BEFORE = {
     "cut before the head": Fault(cut_at=-1),
     "cut before the body": Fault(cut_at=0),
     "garbage": Fault(raw=b"SSH-2.0-OpenSSH_9.2\r\n\r\n"),
-    "half of a head": Fault(raw=b"HTTP/1.1 200 OK\r\ncontent-le"),
+    "half of a head": Fault(raw=HALF_A_HEAD),
     "endless header": Fault(raw=b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000),
     "many headers": Fault(raw=b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000),
     "no JSON": Fault(raw=NO_JSON),
@@ -33,9 +44,7 @@ BEFORE = {
     "404": Fault(status=404),
     "redirect": Fault(status=307),
     "wrong content type": Fault(content_type="text/html"),
-    "half of an answer": Fault(
-        raw=b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 7\r\n\r\n{"id":1'
-    ),
+    "half of an answer": Fault(raw=HALF_AN_ANSWER),
     "hangs before the head": Fault(hang_at=-1),
     "hangs before the body": Fault(hang_at=0),
 }
@@ -44,8 +53,8 @@ BEFORE = {
 @pytest.mark.parametrize("fault", BEFORE.values(), ids=BEFORE)
 @pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
 async def test_before_the_first_byte_another_replica_answers(fault, is_stream):
-    timeouts = TimeoutConfig(connect=1.0, first_token=0.2, between_tokens=5.0, total=20.0)
     async with replicas(2) as fakes:
+        timeouts = until_it_is_late(fault, 1.0)
         config = quick([spec_of(fake) for fake in fakes], timeouts=timeouts)
         fakes[0].always = fault
         async with gateway_over(fakes, config) as gateway:
@@ -62,10 +71,16 @@ async def test_before_the_first_byte_another_replica_answers(fault, is_stream):
 @pytest.mark.parametrize("is_peer", [True, False], ids=["by tokens", "by text"])
 async def test_a_stream_that_breaks_off_is_gone_on_with(path, kind, at, is_peer):
     options = {} if is_peer else {"peer_token": None}
+    fault = Fault(**{kind: at})
     async with replicas(2, **options) as fakes:
         for fake in fakes:
-            fake.faults.append(Fault(**{kind: at}))
-        config = quick([spec_of(fake) for fake in fakes], timeouts=SHORT)
+            fake.faults.append(fault)
+        retries = RetryConfig(attempts=10, resume_attempts=10, backoff=0.001)
+        config = quick(
+            [spec_of(fake) for fake in fakes],
+            timeouts=until_it_is_late(fault, 0.3),
+            retries=retries,
+        )
         async with gateway_over(fakes, config) as gateway:
             call = await gateway.ask(
                 path, seed=9, max_tokens=24, stream=True, stream_options={"include_usage": True}
@@ -88,7 +103,7 @@ async def test_a_stream_may_break_off_at_every_byte(is_peer):
     async with replicas(3, **options) as fakes:
         retries = RetryConfig(backoff=0.001, patience=5.0, budget=1.0)
         health = HealthConfig(
-            probe_period=0.02, probe_timeout=2.0, breaker_failures=10**6, slow_start=0.0
+            probe_period=0.02, probe_timeout=PATIENCE, breaker_failures=10**6, slow_start=0.0
         )
         config = quick([spec_of(f) for f in fakes], retries=retries, health=health)
         async with gateway_over(fakes, config) as gateway:
@@ -167,10 +182,10 @@ ENDS = {
 
 @pytest.mark.parametrize(("fault", "status", "code"), ENDS.values(), ids=ENDS)
 async def test_what_a_client_is_told_in_the_end(fault, status, code):
-    timeouts = TimeoutConfig(connect=1.0, first_token=0.1, between_tokens=5.0, total=20.0)
     async with replicas(2) as fakes:
         for fake in fakes:
             fake.always = fault
+        timeouts = until_it_is_late(fault, 0.3)
         config = quick([spec_of(fake) for fake in fakes], timeouts=timeouts)
         async with gateway_over(fakes, config) as gateway:
             call = await gateway.ask(max_tokens=1)

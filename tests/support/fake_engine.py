@@ -52,6 +52,8 @@ class FakeOptions(Struct, frozen=True):
     """A file without which the start does not end."""
     last: str = ""
     """A file without which no sequence makes its last token: all run on until it is there."""
+    ends: int = 0
+    """After so many ends no sequence makes its last token; 0 bounds none."""
     hung: str = ""
     """A file that is made when the engine begins to hang."""
     max_num_seqs: int = 8
@@ -296,7 +298,9 @@ class FakeEngine:
         ]
 
     def _may_end(self) -> bool:
-        if not self.options.last or Path(self.options.last).exists():
+        is_let = not self.options.last or Path(self.options.last).exists()
+        has_room = not self.options.ends or sum(self._stats.finished.values()) < self.options.ends
+        if is_let and has_room:
             return True
         time.sleep(0.001)
         return False

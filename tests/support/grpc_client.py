@@ -33,7 +33,9 @@ class GrpcClient:
         """The request of a method."""
         return self._schema.classes_of(name)[0](**fields)
 
-    def call(self, method: str, *, timeout: float = 20, headers: Any = None, **fields: Any) -> Any:
+    def call(
+        self, method: str, *, timeout: float = PATIENCE, headers: Any = None, **fields: Any
+    ) -> Any:
         """The reply, or an iterator over a stream's."""
         metadata = {key.replace("_", "-"): v for key, v in self._metadata.items()} | (headers or {})
         made = self.message(method, **fields)

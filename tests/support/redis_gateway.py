@@ -2,8 +2,8 @@
 
 import asyncio
 
-import pytest
 from tests.support.accounts_of import account_of, accounts_config, accounts_over, key
+from tests.support.patience import PATIENCE
 
 from headrace.core.clock import SystemClock
 from headrace.fleet.gateway.accounts.accounts import Accounts
@@ -20,7 +20,7 @@ class Gateway:
     """One gateway's accounts."""
 
     def __init__(self, url: str, prefix: str, *, limits=None, charge_lost=True, **redis) -> None:
-        tables = {"redis": {"url": url, "prefix": prefix, "timeout": 10.0, **redis}}
+        tables = {"redis": {"url": url, "prefix": prefix, "timeout": PATIENCE, **redis}}
         self.metrics = Metrics()
         config = accounts_config(**tables).redis
         assert config is not None
@@ -44,11 +44,9 @@ class Gateway:
         )
 
     async def settled(self) -> None:
-        for _ in range(2000):
-            if not self.store.backlog:
-                return
-            await asyncio.sleep(0.01)
-        pytest.fail("settlements do not reach Redis")
+        async with asyncio.timeout(PATIENCE):
+            while self.store.backlog:  # noqa: ASYNC110  it tells nobody
+                await asyncio.sleep(0.01)
 
     async def money(self) -> tuple[float, float]:
         await self.settled()

@@ -40,7 +40,7 @@ def request(request_id="r", *, ids=(5, 6, 7), max_tokens=4, n=1, **fields):
 class Running:
     """A client as an async context."""
 
-    def __init__(self, model="fake", *, watchdog_timeout=30.0, wait=True, clock=None):
+    def __init__(self, model="fake", *, watchdog_timeout=PATIENCE, wait=True, clock=None):
         self.updates = []
         self._wait = wait
         self._model = model

@@ -44,9 +44,9 @@ async def test_what_a_dead_gateway_held_is_settled_by_another(
 
 
 async def test_a_gateway_that_lives_keeps_what_it_holds(redis_url) -> None:
-    async with Gateway(redis_url, "alive", limits=TOTAL, lease=1.5) as gateway:
+    async with Gateway(redis_url, "alive", limits=TOTAL, lease=4.0) as gateway:
         held = await gateway.reserve(3.0)
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(5.0)
         await gateway.store.tidy()
         assert await gateway.money() == (0.0, 3.0)
         held.settle(tokens=1, cost=nano(2.0))
@@ -105,7 +105,7 @@ async def test_settlements_wait_for_redis_to_come_back() -> None:
     with tempfile.TemporaryDirectory(prefix="hr-") as directory:
         path = Path(directory)
         with redis_server(path) as url:
-            gateway = Gateway(url, "back", limits=TOTAL, timeout=5.0)
+            gateway = Gateway(url, "back", limits=TOTAL, timeout=PATIENCE)
             await gateway.store.start()
             held = await gateway.reserve(3.0)
             redis = gateway.store._redis
@@ -150,11 +150,11 @@ async def test_what_dead_gateways_held_is_given_up_past_what_cannot_be_read(redi
     await redis.hset(f"{tag}holds", held[0]._hold.id, "garbage")
     await redis.set(f"{tag}m:k/a/total", "what is this")
     async with Gateway(redis_url, "rubble", limits=TOTAL) as other:
-        for _ in range(500):
+        async with asyncio.timeout(PATIENCE):
             await other.store.tidy()
-            if not await redis.exists(f"{tag}holds", f"{tag}leases"):
-                break
-            await asyncio.sleep(0.02)
+            while await redis.exists(f"{tag}holds", f"{tag}leases"):
+                await asyncio.sleep(0.02)
+                await other.store.tidy()
         assert other.metrics.value(ACCOUNT_LOST, ()) == 2
         assert await redis.get(f"{tag}m:k/a/places") == b"1"  # that of the record that was garbage
     await dead.die()

@@ -3,6 +3,7 @@
 import pytest
 from tests.support.fake_replica import Fault, replicas
 from tests.support.in_process_gateway import gateway_over, quick, spec_of, until
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.gateway import RetryConfig
 from headrace.fleet.breaker import Circuit
@@ -16,13 +17,15 @@ async def test_a_hedge_that_is_refused_spends_no_trial(has_budget):
         async with gateway_over(
             fakes, quick([spec_of(f) for f in fakes], retries=retries)
         ) as gateway:
-            for fake in fakes:
-                fake.always = Fault(delay=0.5)
+            for fake in fakes:  # longer than a hedge is waited for
+                fake.always = Fault(delay=PATIENCE if has_budget else 0.5)
             if not has_budget:
                 gateway.service._trade.dispatcher.budget.has_room = lambda now: False
             call = gateway.call(max_tokens=2)
             await until(lambda: any(fake.seen for fake in fakes), "it is sent")
             asked = {f"127.0.0.1:{fake.port}" for fake in fakes if fake.seen}
+            for fake in fakes:  # it answers the hedge at once
+                fake.always = fake.always if fake.seen else None
             (other,) = [replica for replica in gateway.registry if replica.id not in asked]
             now = gateway.gateway.parts.service._trade.clock.monotonic()
             other.breaker._is_open, other.breaker._open_until = True, now - 1.0

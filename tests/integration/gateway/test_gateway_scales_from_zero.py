@@ -59,7 +59,7 @@ class Fleet:
 
 
 def config_of(directory: Path, **scaling: Any) -> FleetConfig:
-    usual = {"zero_delay": 0.3, "down_delay": 0.1, "down_pause": 0.0}
+    usual = {"zero_delay": 1.0, "down_delay": 0.1, "down_pause": 0.0}
     base = quick([])
     gateway = GatewayConfig(
         timeouts=base.gateway.timeouts, retries=base.gateway.retries, admin_keys=Secret("boss")

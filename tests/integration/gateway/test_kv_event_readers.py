@@ -20,6 +20,9 @@ from headrace.fleet.gateway.prefix.events import EventReader, EventReaders
 from headrace.fleet.gateway.prefix.exact import ExactIndex
 from headrace.fleet.gateway.prefix.token_chain import TokenPrompt, ids
 
+LAST = 99
+"""A block that no test has."""
+
 
 def stored(block: int, parent: int | None = None) -> list[Any]:
     return ["BlockStored", [block], parent, [block, block], 2]
@@ -96,14 +99,14 @@ class Reading:
                 await asyncio.sleep(0.005)
 
     async def connect(self) -> None:
-        """PUB drops what is sent before the subscription has come: number 0 until it is heard."""
+        """PUB drops what is sent before the subscription has come: number 0 until it is heard, and a last one."""
         while not self.reader.num_messages:
             await self.publisher.send(0, ["AllBlocksCleared"])
             await asyncio.sleep(0.01)
-        before = -1
-        while before != self.reader.num_messages:
-            before = self.reader.num_messages
-            await asyncio.sleep(0.05)
+        await self.publisher.send(0, stored(LAST))
+        await self.until(lambda: self.cached(LAST) == 2)
+        await self.publisher.send(0, ["AllBlocksCleared"])
+        await self.until(lambda: self.cached(LAST) == 0)
         self.reader.num_restarts = 0
 
 

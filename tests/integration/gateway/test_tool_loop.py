@@ -69,6 +69,11 @@ def by_stdio(place, **fields):
     return ToolsConfig(servers=(McpServer(name="calc", command=program_in(place), **fields),))
 
 
+@pytest.fixture(autouse=True)
+def _patience_with_a_server_that_starts(monkeypatch):
+    monkeypatch.setattr("headrace.fleet.gateway.tools.mcp_source._FIRST_WAIT", PATIENCE)
+
+
 async def until_called(at):
     """Until the server's tools are there, and a call of one succeeds."""
 
@@ -89,7 +94,6 @@ async def gone(pid):
 
 async def test_a_server_over_stdio(tmp_path, monkeypatch):
     monkeypatch.setenv("MY_SECRET", "of the gateway")
-    monkeypatch.setattr("headrace.fleet.gateway.tools.mcp_source._FIRST_WAIT", 120.0)
     config = by_stdio(tmp_path, env={"OWN": Secret("given")}, max_result=100_000)
     async with site(config) as at:
         whole = await at.ask('call calc__add {"a": 1, "b": 2}')
@@ -152,12 +156,12 @@ async def test_what_changes_without_a_call_is_found_out(tmp_path, monkeypatch):
 
 
 async def test_bounds_of_a_call(tmp_path):
-    async with site(by_stdio(tmp_path, timeout=1.0, max_result=100, allow=("slow", "long"))) as at:
+    async with site(by_stdio(tmp_path, timeout=4.0, max_result=100, allow=("slow", "long"))) as at:
         text = (await at.ask('call calc__long {"size": 1000}')).text
         assert "x" * 100 in text
         assert "x" * 101 not in text
         assert "900 bytes more were cut off" in text
-        assert "more than 1 s" in (await at.ask("call calc__slow {}")).text
+        assert "more than 4 s" in (await at.ask("call calc__slow {}")).text
         forbidden = await at.ask('call calc__add {"a": 1, "b": 2}')
         assert forbidden.json["choices"][0]["message"]["tool_calls"], "it is not the gateway's"
 

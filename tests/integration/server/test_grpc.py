@@ -287,17 +287,24 @@ def test_reflection_and_the_end_of_a_server(other, tmp_path):
         assert not watching.is_alive()
 
 
-def test_an_engine_that_dies_is_seen_and_its_successor_serves(other):
-    with other() as server, grpc.insecure_channel(address_of(server.lines)) as channel:
+def test_an_engine_that_dies_is_seen_and_its_successor_serves(other, tmp_path):
+    gate = tmp_path / "gate"
+    gate.touch()
+    with (
+        other({"gate": str(gate)}) as server,
+        grpc.insecure_channel(address_of(server.lines)) as channel,
+    ):
         client = GrpcClient(channel)
         check = health_pb2_grpc.HealthStub(channel).Check
         stream = client.call("GenerateStream", **ENDLESS)
         next(stream)
         (engine,) = psutil.Process(server.process.pid).children()
+        gate.unlink()
         engine.kill()
         error = refused(grpc.StatusCode.INTERNAL, lambda: stream)
         assert error_object(error)["code"] == "engine_died"
         assert check(health_pb2.HealthCheckRequest()).status == 2
+        gate.touch()
         until(lambda: check(health_pb2.HealthCheckRequest()).status == 1)
         assert client.call("Generate", **ASK).choices[0].text
         assert any("client=127.0.0.1" in line for line in server.lines)

@@ -15,6 +15,7 @@ from headrace.core.clock import SystemClock
 from headrace.core.errors import UnavailableError
 from headrace.core.events import FinishReason
 from headrace.core.stats import ReplicaState
+from headrace.engine import supervisor
 from headrace.engine.client import STABLE_SECONDS, EngineClient
 from headrace.engine.failure import EngineStartError, cause
 from headrace.engine.launch import launch
@@ -37,11 +38,11 @@ async def test_every_sequence_gets_its_tokens_and_one_end():
 async def test_one_message_carries_all_that_a_step_made():
     running = Running("fake?step=0.01")
     async with running as client:
-        streams = [client.submit(request(f"r{i}", max_tokens=6)) for i in range(4)]
-        await asyncio.gather(*(read(s) for s in streams))
-        with_events = [u for u in running.updates if u.events]
-        assert max(len(u.events) for u in with_events) == 4
-        await until(lambda: client.stats.num_running == 0)
+        streams = [client.submit(request(f"r{i}", max_tokens=100_000)) for i in range(4)]
+        await until(lambda: any(len(u.events) == 4 for u in running.updates))
+        for stream in streams:
+            stream.close()
+        await until(lambda: client.stats.finished.get("cancelled") == 4)
         assert sum(len(u.steps) for u in running.updates) == client.stats.steps
 
 
@@ -55,11 +56,14 @@ async def test_a_closed_stream_is_cancelled_in_the_engine():
         assert client.num_open == 0
 
 
-async def test_cancelling_one_sequence_leaves_the_others():
-    async with Running("fake?step=0.005") as client:
+async def test_cancelling_one_sequence_leaves_the_others(tmp_path):
+    last = tmp_path / "last"
+    async with Running(f"fake?last={last}") as client:
         stream = client.submit(request(max_tokens=100, n=2))
         await stream.next_batch()
         client.cancel("r", 1)
+        await until(lambda: client.stats.finished.get("cancelled") == 1)
+        last.touch()
         events = [event async for event in stream]
         assert [e.finish for e in events if e.index == 1 and e.finish] == [FinishReason.CANCELLED]
         assert [e.finish for e in events if e.index == 0 and e.finish] == [FinishReason.LENGTH]
@@ -93,10 +97,15 @@ async def test_a_crash_fails_what_runs_and_the_engine_comes_back():
         assert tokens(await read(client.submit(request("after"))))
 
 
-async def test_the_watchdog_kills_an_engine_that_makes_no_step(capfd):
-    async with Running(watchdog_timeout=0.4) as client:
+async def test_the_watchdog_kills_an_engine_that_makes_no_step(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(supervisor, "DUMP_SECONDS", 2.0)
+    hung, clock = tmp_path / "hung", JumpingClock()
+    async with Running(f"fake?hung={hung}", clock=clock) as client:
         pid = client.pid
-        events = await read(client.submit(request(ids=[fake_engine.POISON_HANG])))
+        stream = client.submit(request(ids=[fake_engine.POISON_HANG]))
+        await until(hung.exists)
+        clock.ahead = 1000.0
+        events = await read(stream)
         assert events[-1].error_kind == "EngineDeadError"
         await until(lambda: client.state is ReplicaState.READY)
         assert client.pid != pid
@@ -105,14 +114,15 @@ async def test_the_watchdog_kills_an_engine_that_makes_no_step(capfd):
 
 
 async def test_the_watchdog_sees_a_stuck_engine_that_every_client_has_left(tmp_path):
-    hung = tmp_path / "hung"
-    async with Running(f"fake?hung={hung}", watchdog_timeout=0.4) as client:
+    hung, clock = tmp_path / "hung", JumpingClock()
+    async with Running(f"fake?hung={hung}", clock=clock) as client:
         pid = client.pid
         stream = client.submit(request(ids=[fake_engine.POISON_HANG]))
         await until(hung.exists)
         stream.close()
         assert client.num_open == 0
-        await until(lambda: client.unready_reason)
+        clock.ahead = 1000.0
+        assert client.unready_reason
         await until(lambda: client.pid not in (None, pid) and client.state is ReplicaState.READY)
 
 
@@ -220,7 +230,7 @@ async def test_signals_to_the_group_do_not_end_the_engine():
 
 async def test_a_duplicate_id_is_refused_and_the_first_goes_on():
     async with Running("fake?step=0.005") as client:
-        first = client.submit(request(max_tokens=30))
+        first = client.submit(request(max_tokens=100_000))
         await first.next_batch()
         client._send(Submit(request()))
         events = await read(first)

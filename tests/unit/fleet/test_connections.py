@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.in_process_gateway import until
 from tests.support.listening import Listener
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.gateway import TimeoutConfig
 from headrace.fleet.upstream import pool as pool_module
@@ -20,7 +21,9 @@ from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 from headrace.fleet.upstream.pool import Pool, address_of
 
 OK = b"HTTP/1.1 200 OK\r\n"
-TIMEOUTS = TimeoutConfig(connect=1.0, first_token=0.3, between_tokens=0.3, total=5.0)
+TIMEOUTS = TimeoutConfig(
+    connect=PATIENCE, first_token=PATIENCE, between_tokens=PATIENCE, total=PATIENCE
+)
 
 
 class Script:
@@ -199,13 +202,13 @@ def test_any_bytes_are_an_answer_or_a_failure(raw):
 )
 def test_what_stops_coming(parts, kind, loop):
     """The wait between bytes counts from the first one on, however long the first byte might have taken."""
-    long = 0.2 if kind is FailureKind.FIRST_BYTE else 60.0
-    timeouts = TimeoutConfig(connect=1.0, first_token=long, between_tokens=0.2, total=60.0)
+    long = 0.2 if kind is FailureKind.FIRST_BYTE else PATIENCE
+    timeouts = TimeoutConfig(connect=PATIENCE, first_token=long, between_tokens=0.2, total=PATIENCE)
 
     async def run() -> None:
         async with scripted(Script(parts), timeouts) as pool:
             with pytest.raises(UpstreamError) as caught:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE):
                     await ask(pool)
             assert caught.value.kind is kind
 
@@ -260,11 +263,14 @@ async def test_a_host_that_is_no_name():
 async def test_a_slow_reader_holds_the_replica_back():
     size = 4_000_000
     script = Script((OK + b"content-length: %d\r\n\r\n" % size + b"x" * size,))
-    async with scripted(script) as pool:
+    timeouts = TimeoutConfig(
+        connect=PATIENCE, first_token=PATIENCE, between_tokens=1.0, total=PATIENCE
+    )
+    async with scripted(script, timeouts) as pool:
         response = await pool.request("GET", "/", {})
         await until(lambda: response.is_paused, "it is held back")
         held = response._size
-        await asyncio.sleep(0.5)  # longer than bytes may stay away, were it the replica's fault
+        await asyncio.sleep(1.5)  # longer than bytes may stay away, were it the replica's fault
         assert response._size == held < size
         assert len(await response.read_all(size)) == size
         pool.release(response)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 from tests.support.fake_clock import FakeClock
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.gateway import TimeoutConfig
 from headrace.config.fleet.health import HealthConfig
@@ -247,7 +248,7 @@ class Probing:
     async def looks(self, count: int = 1) -> None:
         """Until so many more looks are over."""
         goal = len(self.numbers) + count
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             while len(self.numbers) < goal:
                 self.looked.clear()
                 await self.looked.wait()
@@ -256,19 +257,25 @@ class Probing:
 
 
 async def test_probes_decide_with_hysteresis():
-    fleet = Fleet(probe_period=0.005, probe_failures=3, probe_successes=2)
+    fleet = Fleet(probe_period=600.0, probe_failures=3, probe_successes=2)
     fleet.registry.reconcile([spec("a")])
     (a,) = fleet.registry
     probing = Probing(fleet)
+
+    async def look(count):
+        for _ in range(count):
+            probing.prober.look_now(a)
+            await probing.looks(1)
+
     probing.prober.sync()
     await probing.looks(1)
     assert a.standing(0.0) is Standing.UNREADY
-    await probing.looks(2)
+    await look(1)
     assert a.standing(0.0) is Standing.READY
     probing.answers["a"] = UpstreamError(FailureKind.CONNECT, "refused")
-    await probing.looks(1)
+    await look(2)
     assert a.ready_since is not None
-    await probing.looks(3)
+    await look(1)
     assert a.ready_since is None
     assert "refused" in a.reason
     await probing.prober.close()

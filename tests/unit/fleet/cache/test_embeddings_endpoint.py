@@ -103,7 +103,7 @@ async def test_an_error_status(endpoint: Endpoint) -> None:
 
 async def test_a_silent_one_is_left_alone(endpoint: Endpoint) -> None:
     endpoint.is_silent = True
-    asked = embedder(endpoint, timeout=0.05)
+    asked = embedder(endpoint, timeout=0.4)
     for _ in range(6):
         with pytest.raises(EmbeddingError):
             await asked.vector("Hi")
