@@ -26,8 +26,13 @@ CONFIG = FlowConfig(
     total_bounds=QueueBounds(requests=8, tokens=800),
     cold_wait=5.0,
 )
-#: Without `mid`, whose requests become `high`.
-CONFIGS = (CONFIG, FlowConfig(classes=(CLASSES[0], CLASSES[2]), cold_wait=3.0))
+#: Without `mid`, whose requests become `high`, or `low`.
+_FEW = (CLASSES[0], CLASSES[2])
+CONFIGS = (
+    CONFIG,
+    FlowConfig(classes=_FEW, cold_wait=3.0),
+    FlowConfig(classes=_FEW, default_class="low"),
+)
 ACTIONS = st.one_of(
     st.tuples(
         st.just("arrive"),
@@ -41,7 +46,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("cancel_now"), st.integers(0, 50)),
     st.tuples(st.just("pass"), st.floats(0.0, 5.0)),
     st.tuples(st.just("places"), st.one_of(st.none(), st.integers(0, 3))),
-    st.tuples(st.just("configure"), st.integers(0, 1)),
+    st.tuples(st.just("configure"), st.integers(0, 2)),
     st.tuples(st.just("breathe")),
 )
 

@@ -86,6 +86,8 @@ class Admission:
         A caller that is cancelled while it waits leaves nothing behind.
         """
         now = self._clock.monotonic()
+        # One counts for no more than a tenant may have waiting: else its claim alone would fill everybody's queue.
+        ticket = ticket.within(max(1, self._config.tenant_bounds.tokens))
         lane = self._lane(ticket)
         self.watcher.arrived(ticket)
         if (slot := self._at_once(ticket, lane, now)) is not None:
@@ -162,13 +164,12 @@ class Admission:
         ticket = slot.ticket
         lane = self._lanes[ticket.lane]
         lane.num_running -= 1
-        expected = lane.cost(ticket)
-        real = expected if slot.is_placed else 0.0
+        real = slot.charged if slot.is_placed else 0.0
         if slot.prompt_tokens is not None and slot.output_tokens is not None:
             real = lane.weighted(slot.prompt_tokens, slot.output_tokens)
         if not slot.is_placed:
             lane.num_unplaced -= 1
-        lane.charge(ticket, real - expected)
+        lane.charge(ticket, real - slot.charged)
         self._report.served(ticket.tenant, real)
         self.watcher.ended(slot)
         self.wake()
@@ -293,7 +294,14 @@ class Admission:
         lane.num_unplaced += 1
         lane.drain.note_start(now)
         cold = lane.cold_part(arrived, now)
-        slot = Slot(self, ticket, now - arrived, arrived=arrived, cold_seconds=cold)
+        slot = Slot(
+            self,
+            ticket,
+            now - arrived,
+            arrived=arrived,
+            charged=lane.cost(ticket),
+            cold_seconds=cold,
+        )
         self._report.started(ticket, slot.waited)
         return slot
 

@@ -97,6 +97,11 @@ class ClassQueue:
         tenant = self.shares.first()
         return self._queues[tenant].first() if tenant is not None else None
 
+    def resume(self, credit: float) -> None:
+        """All have come over from before: whoever waits in another class now does not wait here."""
+        self.shares.keep(self._queues)
+        self.credit = credit if self._queues else 0.0
+
     def waiting(self) -> Iterator[tuple[str, int, float]]:
         """Tenants that wait: name, requests, and when the one that is next for each came (`Clock.monotonic`)."""
         for tenant, queue in self._queues.items():

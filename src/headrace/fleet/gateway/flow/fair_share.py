@@ -11,6 +11,7 @@ The price is known: a tenant can be ahead of an equal one by `burst` more than i
 a request is charged what is expected of it when it starts, and corrected when its real usage is known.
 """
 
+from collections.abc import Collection
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -47,6 +48,8 @@ class FairShare:
 
     def charge(self, tenant: str, tokens: float) -> None:
         """It was served `tokens` more, or fewer than was charged before where that is negative."""
+        if not tokens:
+            return
         known = self._counters.get(tenant)
         self._counters[tenant] = (self._level() if known is None else known) + tokens
         if tenant in self._waiting:
@@ -59,6 +62,10 @@ class FairShare:
         self._heap = list(other._heap)
         self._pushes = other._pushes
         self._last = other._last
+
+    def keep(self, tenants: Collection[str]) -> None:
+        """Of those that wait, only these still do."""
+        self._waiting.intersection_update(tenants)
 
     def first(self) -> str | None:
         """The tenant whose turn it is; None when nobody waits."""

@@ -41,6 +41,8 @@ class Lane:
             new.classes[name].shares.adopt(self.classes[name].shares)
         for waiter in sorted(self, key=lambda waiter: waiter.number):
             new.push(waiter)
+        for name, queue in new.classes.items():
+            queue.resume(self.classes[name].credit if name in self.classes else 0.0)
         return new
 
     def queue_of(self, ticket: Ticket) -> ClassQueue:

@@ -26,6 +26,7 @@ class Slot:
     __slots__ = (
         "_owner",
         "arrived",
+        "charged",
         "cold_seconds",
         "is_open",
         "is_placed",
@@ -45,6 +46,7 @@ class Slot:
         waited: float,
         *,
         arrived: float = 0.0,
+        charged: float = 0.0,
         cold_seconds: float = 0.0,
     ) -> None:
         self._owner = owner
@@ -53,6 +55,8 @@ class Slot:
         """Seconds in the queue."""
         self.arrived = arrived
         """`Clock.monotonic` when it came to the queue."""
+        self.charged = charged
+        """Weighted tokens that its tenant was charged in advance."""
         self.cold_seconds = cold_seconds
         """Those of them in which the model had no ready replica."""
         self.is_open = True

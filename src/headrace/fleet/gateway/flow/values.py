@@ -1,6 +1,6 @@
 """What flow control decides over: a request that wants in, and how much of anything waits."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from headrace.config.fleet.flow import QueueBounds
 
@@ -23,6 +23,13 @@ class Ticket(Struct, frozen=True, kw_only=True):
     """Seconds that this request waits at most, whatever its class says."""
     weight: float = 1.0
     """Its tenant's share beside other tenants'."""
+
+    def within(self, tokens: int) -> "Ticket":
+        """The same, but of no more tokens than these: what clients claim bounds nobody but themselves."""
+        if self.num_tokens <= tokens:
+            return self
+        prompt = min(self.prompt_tokens, tokens)
+        return structs.replace(self, prompt_tokens=prompt, output_tokens=tokens - prompt)
 
     @property
     def num_tokens(self) -> int:

@@ -3,8 +3,9 @@ import asyncio
 import pytest
 from tests.support.admission_fleet import TWO, AdmissionFleet
 
-from headrace.config.fleet.flow import FlowConfig, PriorityClass
+from headrace.config.fleet.flow import FlowConfig, PriorityClass, QueueBounds
 from headrace.core.errors import (
+    QueueFullError,
     QueueTimeoutError,
     UnavailableError,
 )
@@ -125,3 +126,66 @@ def test_counters_of_tenants_outlive_a_change() -> None:
     assert lane.pop().ticket.tenant == "a"
     renewed = lane.renewed(FlowConfig(burst=0.0))
     assert renewed.pop().ticket.tenant == "b"
+
+
+async def test_what_a_request_claims_fills_no_queue_but_its_tenant_s() -> None:
+    """One that asks for more tokens than there can be must not have everybody else refused."""
+    bounds = QueueBounds(requests=10, tokens=100)
+    fleet = AdmissionFleet(
+        tenant_bounds=bounds,
+        total_bounds=QueueBounds(requests=100, tokens=400),
+        classes=(PriorityClass(name="standard", bounds=QueueBounds(tokens=300)),),
+    )
+    held = await fleet.enter()
+    huge = await fleet.queue("huge", output_tokens=1 << 60)
+    others = [await fleet.queue("b", output_tokens=40), await fleet.queue("c", output_tokens=40)]
+    with pytest.raises(QueueFullError, match="of 'huge'"):
+        await fleet.enter("huge", output_tokens=1)
+    for task in (huge, *others):
+        fleet.leave(held)
+        held = await task
+    fleet.leave(held)
+    fleet.assert_idle()
+
+
+async def test_what_a_request_claims_is_not_lost_in_its_tenant_s_account() -> None:
+    fleet = AdmissionFleet(burst=0.0)
+    served = await fleet.enter("a", output_tokens=50_001)
+    fleet.leave(served)
+    claimed = await fleet.enter("a", output_tokens=1 << 70)
+    claimed.used(prompt_tokens=0, output_tokens=1)
+    fleet.leave(claimed)
+    shares = fleet.admission.lanes["m"].classes["standard"].shares
+    assert shares.counter("a") == 2 * 50_001 + 2
+
+
+async def test_a_class_that_comes_back_takes_its_requests_from_the_one_that_kept_them() -> None:
+    """Who waits under a class that is not configured waits in the usual one, until that changes or theirs is back."""
+    two = (PriorityClass(name="high", rank=1), PriorityClass(name="low"))
+    three = (*two, PriorityClass(name="gold", rank=2))
+    fleet = AdmissionFleet(classes=three, default_class="low")
+    held = await fleet.enter(priority="high")
+    waiting = await fleet.queue("a", priority="gold")
+    for config in (
+        FlowConfig(classes=two, default_class="low"),
+        FlowConfig(classes=two, default_class="high"),
+        FlowConfig(classes=three, default_class="low"),
+    ):
+        fleet.admission.configure(config)
+        fleet.admission.wake()
+    later = await fleet.queue("b", priority="low")
+    for task in (waiting, later):
+        fleet.leave(held)
+        held = await task
+    fleet.leave(held)
+    fleet.assert_idle()
+
+
+async def test_a_turn_is_settled_by_the_weights_that_it_was_charged_by() -> None:
+    fleet = AdmissionFleet(burst=0.0, output_weight=1.0)
+    slot = await fleet.enter("a", output_tokens=100)
+    fleet.admission.configure(FlowConfig(burst=0.0, output_weight=10.0))
+    slot.used(prompt_tokens=0, output_tokens=100)
+    fleet.leave(slot)
+    shares = fleet.admission.lanes["m"].classes["standard"].shares
+    assert shares.counter("a") == 1000.0
