@@ -48,6 +48,12 @@ class Call(Struct, frozen=True, kw_only=True, eq=False):
         """Tokens that one choice may have; 0: the client set no bound."""
         return next(filter(None, (_count(self.body.get(name)) for name in _BOUNDS)), 0)
 
+    def output_within(self, context: int | None) -> int:
+        """`output_tokens`, where no choice can have more than a model's context; None: that is not known."""
+        if context is None or self.output_tokens <= context:
+            return self.output_tokens
+        return min(self.output_tokens, context * _num_choices(self.body))
+
     @property
     def previous_response(self) -> str:
         """The stored response that it goes on from; empty: it goes on from none."""
@@ -174,10 +180,15 @@ def _prompt_tokens(raw: bytes, body: dict[str, Any], chars_per_token: float) -> 
 def _output_tokens(body: dict[str, Any], default: int) -> int:
     """Of all its prompts and choices, those that are made and not shown too. Servers differ in which bound counts."""
     bound = max(_count(body.get(name)) for name in _BOUNDS) or default
+    return bound * _num_choices(body)
+
+
+def _num_choices(body: dict[str, Any]) -> int:
+    """Of all prompts together."""
     choices = max(_count(body.get(name)) for name in ("n", "best_of")) or 1
     prompt = body.get("prompt")
     is_many = isinstance(prompt, list) and not all(isinstance(item, int) for item in prompt)
-    return bound * choices * (len(prompt) if is_many and isinstance(prompt, list) else 1)
+    return choices * (len(prompt) if is_many and isinstance(prompt, list) else 1)
 
 
 def _count(value: object) -> int:

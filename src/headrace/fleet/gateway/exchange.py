@@ -73,7 +73,8 @@ class Exchange:
         ahead = self._replica.load.prefill_tokens
         missing = max(0, self._call.prompt_tokens - self._cached_tokens)
         with self._replica.lease(
-            prefill_tokens=missing, decode_tokens=self._call.output_tokens
+            prefill_tokens=missing,
+            decode_tokens=self._call.output_within(self._replica.max_context),
         ) as lease:
             on_lease()
             started = self._clock.monotonic()

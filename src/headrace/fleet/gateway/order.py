@@ -231,7 +231,7 @@ class Order:
             tenant=self._account.tenant,
             priority=self._account.priority,
             prompt_tokens=call.prompt_tokens,
-            output_tokens=call.output_tokens,
+            output_tokens=self._expected_output(target),
             num_bytes=len(call.raw),
             max_wait=_SHORT_WAIT if has_fallback else None,
             weight=self._account.weight,
@@ -262,6 +262,12 @@ class Order:
                 )
             slot.close()
             self._tries += self._dispatch.tries
+
+    def _expected_output(self, target: Target) -> int:
+        """Tokens, by what its client said and its model can: a claim is not believed."""
+        if self._call.output_tokens <= self._trade.config.gateway.default_max_tokens:
+            return self._call.output_tokens  # nearly always, and no replica need be looked at
+        return self._call.output_within(self._trade.dispatcher.router.context(target.model))
 
     def _note_home(self) -> None:
         """The replica may keep what it answered; later requests about it go there."""

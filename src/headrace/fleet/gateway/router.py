@@ -148,6 +148,12 @@ class Router:
             del self._lanes[next(iter(self._lanes))]
         self._lanes[wanted.lane] = wanted._replace(prompt=None)
 
+    def context(self, model: str) -> int | None:
+        """Tokens of prompt and answer together that replicas of the model can have at most; None: not known of all."""
+        found = [r.max_context for r in self._registry if model in r.models]
+        known = [length for length in found if length is not None]
+        return max(known) if known and len(known) == len(found) else None
+
     def free_in_lane(self, lane: str) -> int | None:
         """As `free_places`, for the last request that was checked in this lane."""
         wanted = self._lanes.get(lane)

@@ -119,3 +119,19 @@ def test_only_text_streams():
 )
 def test_what_is_set_aside_covers_all_that_may_be_made(body, most):
     assert read(body, "/v1/completions").output_tokens == most
+
+
+@pytest.mark.parametrize(
+    ("body", "context", "expected"),
+    [
+        ({"max_tokens": 50}, None, 50),
+        ({"max_tokens": 1 << 24}, None, 1 << 24),
+        ({"max_tokens": 1 << 24}, 1000, 1000),
+        ({"max_tokens": 600, "n": 3}, 1000, 1800),
+        ({"max_tokens": 1 << 24, "n": 3}, 1000, 3000),
+        ({}, 1000, 100),
+        ({}, 40, 40),
+    ],
+)
+def test_no_answer_is_expected_to_be_longer_than_its_model_can_make_it(body, context, expected):
+    assert read(body).output_within(context) == expected
