@@ -17,7 +17,7 @@ class Cause(StrEnum):
     UNAVAILABLE = "unavailable"
     """No replica of the model can be used, or none answers."""
     OVERLOADED = "overloaded"
-    """All answer 429, or the queue is full."""
+    """All answer 429, the queue is full, or no turn came within the class' `ttft` (its `max_wait` where it promises none)."""
     TIMEOUT = "timeout"
     ERROR = "error"
     """A replica failed: 5xx, or an answer that is none."""

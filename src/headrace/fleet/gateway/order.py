@@ -46,8 +46,6 @@ from headrace.fleet.registry import Registry
 from headrace.web.asgi import Send
 from headrace.web.problems import HttpError, answer_to, status_for
 
-#: Seconds that a request waits for a model without a ready replica where another model may answer.
-_SHORT_WAIT = 0.0
 #: Tells a client how many seconds its request waited for a replica to start.
 COLD_START = "x-headrace-cold-start"
 
@@ -189,10 +187,8 @@ class Order:
     async def _through_targets(self, answer: Answer) -> None:
         place = 0
         while True:
-            target = self._route.targets[place]
-            has_fallback = self._route.fallback(Cause.UNAVAILABLE, place + 1) is not None
             try:
-                await self._at(target, answer, has_fallback=has_fallback)
+                await self._at(place, answer)
                 self._note_end(place, answer.status < 500)
                 return
             except RefusedError as error:
@@ -215,8 +211,12 @@ class Order:
         if place == 0:
             self._first_ended = is_good
 
-    async def _at(self, target: Target, answer: Answer, *, has_fallback: bool) -> None:
-        trade, call = self._trade, self._call
+    def _falls_back(self, cause: Cause, place: int) -> bool:
+        """Another target takes what this one fails to answer for this cause."""
+        return self._route.fallback(cause, place + 1) is not None
+
+    async def _at(self, place: int, answer: Answer) -> None:
+        trade, call, target = self._trade, self._call, self._route.targets[place]
         wanted = self._wanted_of(target)
         trade.dispatcher.router.check(wanted)
         self._dispatch = trade.dispatcher.dispatch(call, wanted, answer)
@@ -233,7 +233,8 @@ class Order:
             prompt_tokens=call.prompt_tokens,
             output_tokens=self._expected_output(target),
             num_bytes=len(call.raw),
-            max_wait=_SHORT_WAIT if has_fallback else None,
+            cold_wait=0.0 if self._falls_back(Cause.UNAVAILABLE, place) else None,
+            can_move=self._falls_back(Cause.OVERLOADED, place),
             weight=self._account.weight,
         )
         asked = trade.clock.monotonic()

@@ -306,7 +306,11 @@ class Admission:
         return slot
 
     def _watch(self, waiter: Waiter, lane: Lane) -> None:
-        heappush(self._limits, (lane.limit(waiter), waiter.number, waiter))
+        limit, now = lane.limit(waiter), self._clock.monotonic()
+        if limit <= now:  # it has somewhere else to go
+            self._refuse(waiter, self._too_late(waiter, lane, now))
+            return
+        heappush(self._limits, (limit, waiter.number, waiter))
         if len(self._limits) > 2 * self._room.total.num_requests + 64:
             self._watch_all()
         if self._timer is None:
@@ -366,8 +370,9 @@ class Admission:
     def _too_late(self, waiter: Waiter, lane: Lane, now: float) -> HeadraceError:
         waited = now - waiter.arrived
         if lane.cold_since is not None:
+            cold = min(waited, now - lane.cold_since)
             return NoReplicaError(
-                f"The model '{waiter.ticket.lane}' has had no ready replica for {waited:.0f} s.",
+                f"The model '{waiter.ticket.lane}' has had no ready replica for {cold:.0f} s.",
                 retry_after=lane.cold_seconds or COLD_RETRY_AFTER,
             )
         rank = lane.queue_of(waiter.ticket).kind.rank

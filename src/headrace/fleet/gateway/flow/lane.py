@@ -26,7 +26,8 @@ class Lane:
         self.cold_since: float | None = None
         """Since when requests wait without a ready replica."""
         self.ready_since = float("-inf")
-        """When the last cold start ended."""
+        """When the last cold start ended, and when it began."""
+        self.cold_before = float("-inf")
         self.cold_seconds: float | None = None
         """How long the last cold start took."""
 
@@ -36,7 +37,7 @@ class Lane:
         new.drain = self.drain
         new.num_unplaced, new.num_running = self.num_unplaced, self.num_running
         new.cold_since, new.cold_seconds = self.cold_since, self.cold_seconds
-        new.ready_since = self.ready_since
+        new.ready_since, new.cold_before = self.ready_since, self.cold_before
         for name in self.classes.keys() & new.classes.keys():
             new.classes[name].shares.adopt(self.classes[name].shares)
         for waiter in sorted(self, key=lambda waiter: waiter.number):
@@ -126,22 +127,30 @@ class Lane:
             self.cold_since = now
         else:
             self.cold_seconds = now - self.cold_since
-            self.cold_since = None
+            self.cold_before, self.cold_since = self.cold_since, None
             self.ready_since = now
         return True
 
     def cold_part(self, arrived: float, now: float) -> float:
-        """Seconds of a wait that is over in which there was no ready replica."""
-        return max(0.0, min(self.ready_since, now) - arrived)
+        """Seconds of a wait that is over in which there was no ready replica; of several times the last counts."""
+        return max(0.0, min(self.ready_since, now) - max(arrived, self.cold_before))
 
     def limit(self, waiter: Waiter) -> float:
-        """Until when it may wait, as things are: for room, or for a replica at all."""
-        ticket = waiter.ticket
-        own = float("inf") if ticket.max_wait is None else waiter.arrived + ticket.max_wait
+        """Until when it may wait, as things are: for room, or for a replica at all. Each begins anew when the other ends, but
+        both together end, though replicas come and go.
+        """
+        ticket, arrived = waiter.ticket, waiter.arrived
+        kind, cold_wait = self.queue_of(ticket).kind, self._config.cold_wait
+        last = arrived + cold_wait + kind.max_wait
+        if ticket.max_wait is not None:
+            last = min(last, arrived + ticket.max_wait)
         if self.cold_since is not None:
-            return min(own, waiter.arrived + self._config.cold_wait)
-        kind = self.queue_of(ticket).kind
-        return min(own, max(waiter.arrived, self.ready_since) + kind.max_wait)
+            own = cold_wait if ticket.cold_wait is None else min(cold_wait, ticket.cold_wait)
+            return min(last, max(arrived, self.cold_since) + own)
+        wait = kind.max_wait
+        if ticket.can_move and kind.ttft is not None:
+            wait = min(wait, kind.ttft)
+        return min(last, max(arrived, self.ready_since) + wait)
 
     def __iter__(self) -> Iterator[Waiter]:
         for queue in self.classes.values():

@@ -21,6 +21,10 @@ class Ticket(Struct, frozen=True, kw_only=True):
     """Of its body, which is held while it waits."""
     max_wait: float | None = None
     """Seconds that this request waits at most, whatever its class says."""
+    cold_wait: float | None = None
+    """Seconds that it waits at most for a model without a ready replica; None: as long as others."""
+    can_move: bool = False
+    """Another model takes it where this one is busy: it waits no longer than its class promises a first token in."""
     weight: float = 1.0
     """Its tenant's share beside other tenants'."""
 

@@ -185,6 +185,77 @@ async def test_after_a_cold_start_the_class_s_patience_begins_anew() -> None:
     fleet.assert_idle()
 
 
+async def test_a_replica_that_blinks_costs_nobody_the_place_in_the_queue() -> None:
+    fleet = AdmissionFleet(
+        cold_wait=10.0, classes=(PriorityClass(name="standard", max_wait=100.0),)
+    )
+    held = await fleet.enter()
+    task = await fleet.queue()
+    fleet.clock.advance(50.0)
+    fleet.places = None  # a probe has failed
+    fleet.admission.tick()
+    fleet.clock.advance(9.0)
+    fleet.admission.tick()
+    assert not task.done()
+    fleet.places = 1
+    fleet.admission.tick()
+    assert not task.done()
+    fleet.leave(held)
+    slot = await task
+    assert slot.waited == 59.0
+    assert slot.cold_seconds == 9.0
+    fleet.leave(slot)
+    fleet.assert_idle()
+
+
+async def test_a_replica_that_blinks_for_ever_does_not_hold_requests_for_ever() -> None:
+    fleet = AdmissionFleet(cold_wait=10.0, classes=(PriorityClass(name="standard", max_wait=20.0),))
+    held = await fleet.enter()
+    task = await fleet.queue()
+    for number in range(6):
+        fleet.places = None if number % 2 else 1
+        fleet.admission.tick()
+        fleet.clock.advance(5.0)
+        fleet.admission.tick()
+    with pytest.raises(NoReplicaError, match="for 5 s"):
+        await task
+    fleet.leave(held)
+    fleet.assert_idle()
+
+
+async def test_who_has_somewhere_else_to_go_is_not_held_by_a_cold_model() -> None:
+    fleet = AdmissionFleet(places=None)
+    with pytest.raises(NoReplicaError):
+        await fleet.enter(cold_wait=0.0)
+    fleet.assert_idle()
+    fleet.places = 1
+    held = await fleet.enter()
+    task = await fleet.queue(cold_wait=0.0)
+    fleet.clock.advance(1.0)
+    fleet.admission.tick()
+    assert not task.done()  # it is only busy
+    fleet.leave(held)
+    fleet.leave(await task)
+    fleet.assert_idle()
+
+
+async def test_who_has_somewhere_else_to_go_waits_no_longer_than_its_class_was_promised() -> None:
+    fleet = AdmissionFleet(classes=TWO)
+    held = await fleet.enter(priority="high")
+    tasks = [await fleet.queue(priority="high", can_move=can_move) for can_move in (True, False)]
+    low = await fleet.queue(priority="low", can_move=True)  # nothing is promised
+    fleet.clock.advance(2.0)
+    fleet.admission.tick()
+    with pytest.raises(QueueTimeoutError):
+        await tasks[0]
+    assert not any(task.done() for task in (tasks[1], low))
+    for task in (tasks[1], low):
+        fleet.leave(held)
+        held = await task
+    fleet.leave(held)
+    fleet.assert_idle()
+
+
 async def test_a_full_queue_refuses_and_room_for_a_higher_class_is_made() -> None:
     fleet = AdmissionFleet(classes=TWO, total_bounds=QueueBounds(requests=2))
     held = await fleet.enter(priority="high")
