@@ -1,8 +1,9 @@
 """Plain HTTP endpoints as tools."""
 
 import asyncio
+import codecs
 import logging
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -10,11 +11,12 @@ import msgspec
 from headrace.config.fleet.gateway import TimeoutConfig
 from headrace.config.fleet.tools import HttpMethod, HttpTool
 from headrace.fleet.gateway.tools.values import Result, Tool, cut
+from headrace.fleet.upstream.connection import Response
 from headrace.fleet.upstream.failure import UpstreamError
 from headrace.fleet.upstream.pool import Pool, address_of
 
-#: Bytes of an answer that are read, whatever a model gets of it.
-MAX_ANSWER_BYTES = 4 * 1024 * 1024
+#: Bytes of an answer that wait to be read: then the endpoint is not listened to.
+_MAX_WAITING: Final = 64 * 1024
 
 log = logging.getLogger("headrace.fleet.tools")
 
@@ -25,7 +27,7 @@ class HttpSource:
     def __init__(self, tool: HttpTool) -> None:
         self._tool = tool
         times = TimeoutConfig(first_token=tool.timeout, between_tokens=tool.timeout)
-        self._pool = Pool(address_of(tool.url), times, max_idle=4, max_buffer=MAX_ANSWER_BYTES)
+        self._pool = Pool(address_of(tool.url), times, max_idle=4, max_buffer=_MAX_WAITING)
 
     async def tools(self) -> tuple[Tool, ...]:
         """The one."""
@@ -41,10 +43,10 @@ class HttpSource:
         )
 
     async def call(self, tool: Tool, arguments: dict[str, Any]) -> Result:
-        """Its answer's text; a status of 400 or more is an error."""
+        """Its answer's text, of which no more is read than a model gets; a status of 400 or more is an error."""
         try:
             async with asyncio.timeout(self._tool.timeout):
-                status, answer = await self._send(arguments)
+                status, text = await self._send(arguments)
         except TimeoutError:
             return Result(f"The tool took more than {self._tool.timeout:g} s.", True)
         except UpstreamError as error:
@@ -52,7 +54,6 @@ class HttpSource:
             return Result(
                 f"The tool failed: {error.kind}.", True
             )  # where it is is no affair of a model's
-        text = cut(answer.decode("utf-8", "replace"), self._tool.max_result)
         if status >= 400:
             return Result(f"The tool answered with status {status}: {text}", True)
         return Result(text)
@@ -61,7 +62,7 @@ class HttpSource:
         """Close what is idle."""
         self._pool.close()
 
-    async def _send(self, arguments: dict[str, Any]) -> tuple[int, bytes]:
+    async def _send(self, arguments: dict[str, Any]) -> tuple[int, str]:
         parts = urlsplit(self._tool.url)
         path, query = parts.path or "/", parts.query
         body = b""
@@ -76,9 +77,26 @@ class HttpSource:
             str(self._tool.method), f"{path}?{query}" if query else path, headers, body
         )
         try:
-            return response.status, await response.read_all(MAX_ANSWER_BYTES)
+            return response.status, await _beginning(response, self._tool.max_result)
         finally:
-            self._pool.release(response)
+            self._pool.release(response)  # and closes it, unless all was read
+
+
+async def _beginning(response: Response, max_bytes: int) -> str:
+    """The text of an answer, cut. It stops reading there, however much would follow, and however long that would take."""
+    data = bytearray()
+    while len(data) <= max_bytes and (part := await response.read()):
+        data += part
+    is_whole = len(data) <= max_bytes
+    # What was cut through the middle of a character loses that.
+    text = codecs.getincrementaldecoder("utf-8")("replace").decode(data[:max_bytes], is_whole)
+    return cut(text, max_bytes, 0 if is_whole else _num_more(response, max_bytes))
+
+
+def _num_more(response: Response, num_read: int) -> int | None:
+    """Bytes behind those that were read, if it has said how long it is."""
+    length = response.headers.get(b"content-length", b"")
+    return int(length) - num_read if length.isdigit() and len(length) < 16 else None
 
 
 def _plain(value: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headrace.config.fleet.tools import McpServer
 from headrace.core.errors import ConfigError
-from headrace.fleet.gateway.tools.values import Result, Tool, cut
+from headrace.fleet.gateway.tools.values import Result, Tool, cut, too_long
 
 #: Seconds between two tries to connect: doubled up to the second number.
 _RETRY: Final = (0.5, 30.0)
@@ -23,6 +23,12 @@ _LOOK: Final = 15.0
 #: Seconds that the package waits beyond the time of a call: our bound comes first, and costs no connection.
 _LONGER: Final = 5.0
 MAX_TOOLS: Final = 256
+#: Bytes of one answer: so many, and so many times what a model may get of it, since JSON takes up to six bytes for one, and
+#: servers say the same as text and as data.
+_MAX_ANSWER: Final = 4 * 1024 * 1024
+_FOR_ONE: Final = 8
+#: Characters of an error that are put into the log.
+_MAX_LOGGED: Final = 300
 #: JSON-RPC's errors that are a tool's, and no sign of a lost connection: no such tool, bad arguments, a fault inside.
 _OF_TOOLS: Final = frozenset({-32601, -32602, -32603})
 #: What models' formats allow in the name of a function.
@@ -39,6 +45,7 @@ class McpSource:
         if find_spec("mcp") is None:
             raise ConfigError("Tool servers need the extra headrace[mcp].")
         self._server = server
+        self._max_bytes = _MAX_ANSWER + _FOR_ONE * server.max_result
         self._client: Any = None
         self._tools: tuple[Tool, ...] = ()
         self._looked = asyncio.Event()
@@ -68,8 +75,10 @@ class McpSource:
         except TimeoutError:
             return Result(f"The tool took more than {self._server.timeout:g} s.", True)
         except Exception as error:
-            log.warning("A call of %s failed: %s", tool.name, error)
+            log.warning("A call of %s failed: %s", tool.name, str(error)[:_MAX_LOGGED])
             log.debug("Where it failed", exc_info=True)
+            if (said := too_long(self._max_bytes)) in str(error):
+                return Result(f"The tool failed: {said}", True)
             if getattr(error, "code", None) not in _OF_TOOLS:
                 self._lost = True
                 self._news.set()
@@ -95,7 +104,8 @@ class McpSource:
                 await self._connected()
                 pause = _RETRY[0]
             except Exception as error:
-                log.warning("The tool server %s cannot be used: %s", self._server.name, error)
+                said = str(error)[:_MAX_LOGGED]
+                log.warning("The tool server %s cannot be used: %s", self._server.name, said)
                 log.debug("Where it failed", exc_info=True)
             finally:
                 self._client, self._tools = None, ()
@@ -136,20 +146,14 @@ class McpSource:
         """What the package connects to."""
         server = self._server
         if server.url is None:
-            from mcp.client.stdio import StdioServerParameters
+            from headrace.fleet.gateway.tools.mcp_stdio import program_of
 
-            program, *arguments = server.command
-            # The package adds what is safe and needed of our own environment, and nothing else.
-            own = {name: str(value) for name, value in server.env.items()}
-            yield StdioServerParameters(command=program, args=arguments, env=own)
+            yield program_of(server, self._max_bytes)
             return
-        import httpx2
-        from mcp.client.streamable_http import streamable_http_client
+        from headrace.fleet.gateway.tools.mcp_http import open_client, transport_of
 
-        headers = {name: str(value) for name, value in server.headers.items()}
-        times = httpx2.Timeout(server.timeout, read=None)  # its streams may be silent for long
-        async with httpx2.AsyncClient(headers=headers, timeout=times) as client:
-            yield streamable_http_client(server.url, http_client=client)
+        async with open_client(server, self._max_bytes, server.timeout + _LONGER) as client:
+            yield transport_of(server, client, self._max_bytes)
 
     def _read(self, listed: Any) -> tuple[Tool, ...]:
         found = []

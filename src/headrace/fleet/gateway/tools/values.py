@@ -58,9 +58,19 @@ class Source(Protocol):
         ...
 
 
-def cut(text: str, max_bytes: int) -> str:
-    """At most so many bytes of a result, with a word on what is missing."""
+def cut(text: str, max_bytes: int, num_more: int | None = 0) -> str:
+    """At most so many bytes of a result, with a word on what is missing. `num_more` bytes follow that were not read; None: nobody
+    knows how many.
+    """
     data = text.encode("utf-8", "replace")
-    if len(data) <= max_bytes:
+    if len(data) <= max_bytes and num_more == 0:
         return text
-    return f"{data[:max_bytes].decode('utf-8', 'ignore')}\n[{len(data) - max_bytes} bytes more were cut off]"
+    kept = data[:max_bytes].decode("utf-8", "ignore")
+    if num_more is None:
+        return f"{kept}\n[the rest was cut off]"
+    return f"{kept}\n[{max(0, len(data) - max_bytes) + num_more} bytes more were cut off]"
+
+
+def too_long(max_bytes: int) -> str:
+    """What is said of an answer that was not read to its end, and cannot be used without that."""
+    return f"The answer has more than {max_bytes} bytes."
