@@ -199,6 +199,11 @@ class IntegrityError(InternalError):
 class ConfigError(HeadraceError):
     """What the operator asked for cannot be done."""
 
+    def __init__(self, message: str, *, place: str = "") -> None:
+        """`place` is the setting at fault, seen from the table that refuses it, such as `url` or `keys[1].name`."""
+        super().__init__(message)
+        self.place = place
+
 
 class ModelLoadError(ConfigError):
     """A file or directory cannot be served; the message says why."""

@@ -36,7 +36,7 @@ def test_a_short_name_means_the_same_in_every_folder(tmp_path, store, monkeypatc
         assert resolve(path, store=store).samefile(tmp_path / "smollm2-135m")
 
 
-@pytest.mark.parametrize("source", ["smolm2-135m", "SmolLM2-135M", "gpt5"])
+@pytest.mark.parametrize("source", ["smolm2-135m", "SmolLM2-135M", "smolm", "gpt5"])
 def test_an_unknown_name_lists_those_there_are(source, store):
     with pytest.raises(ModelLoadError) as failed:
         resolve(source, store=store)

@@ -111,13 +111,15 @@ def _facts(name: str, spec: ModelSpec, count: int, kept: float, words: str) -> M
 
 def _cached(source: str) -> Path:
     """A short name, or another source that is in the cache already: no large weights are fetched for a plan."""
-    from headrace.modeling.weights.sources import SHORT_NAMES, list_models, resolve
+    from headrace.modeling.weights.sources import SHORT_NAMES, list_models, near_name, resolve
 
     if source in SHORT_NAMES or source in {
         name for model in list_models() for name in (model.name, model.source)
     }:
         return resolve(source)
+    near = near_name(source)
+    hint = f" Did you mean {near}?" if near else ""
     raise ConfigError(
-        f"'{source[:80]}' is no file and not in the cache; give a GGUF file, a model directory, its config.json, "
-        "or `headrace models pull` it first."
+        f"'{source[:80]}' is no file, no short name and not in the cache; give a GGUF file, a model directory, its config.json, "
+        f"or `headrace models pull` it first.{hint}"
     )

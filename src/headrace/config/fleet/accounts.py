@@ -51,7 +51,7 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Raises ConfigError for two budgets of one period."""
         periods = [budget.per for budget in self.budgets]
         if len(set(periods)) < len(periods):
-            raise ConfigError("limits.budgets has two budgets of one period.")
+            raise ConfigError("limits.budgets has two budgets of one period.", place="budgets")
 
 
 class KeyConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,9 +75,13 @@ class KeyConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Raises ConfigError, which does not quote the key."""
         text = str(self.key)
         if text.startswith("sha256:") and not _HASHED.fullmatch(text):
-            raise ConfigError(f"key of '{self.name}' is not 64 hexadecimal digits after 'sha256:'.")
+            raise ConfigError(
+                f"key of '{self.name}' is not 64 hexadecimal digits after 'sha256:'.", place="key"
+            )
         if not text or not text.isascii() or not text.isprintable() or " " in text:
-            raise ConfigError(f"key of '{self.name}' must be printable ASCII without spaces.")
+            raise ConfigError(
+                f"key of '{self.name}' must be printable ASCII without spaces.", place="key"
+            )
 
 
 class TenantConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,8 +145,8 @@ class AccountsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         """Raises ConfigError for tables that contradict each other."""
-        _refuse_repeats("accounts.keys", [key.name for key in self.keys])
-        _refuse_repeats("accounts.tenants", [tenant.name for tenant in self.tenants])
+        _refuse_repeats("keys", [key.name for key in self.keys])
+        _refuse_repeats("tenants", [tenant.name for tenant in self.tenants])
         limits = [self.anonymous, *(k.limits for k in self.keys), *(t.limits for t in self.tenants)]
         has_budgets = any(each.budgets for each in limits)
         if has_budgets and self.directory is None and self.redis is None:
@@ -152,16 +156,25 @@ class AccountsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def check_priorities(self, classes: Set[str]) -> None:
         """Raises ConfigError for a key or tenant of a class that is not in `classes`."""
-        given = [(f"key '{key.name}'", key.priority) for key in self.keys]
-        given += [(f"tenant '{tenant.name}'", tenant.priority) for tenant in self.tenants]
-        for owner, priority in given:
+        given = [
+            (f"keys[{index}]", f"key '{key.name}'", key.priority)
+            for index, key in enumerate(self.keys)
+        ]
+        given += [
+            (f"tenants[{index}]", f"tenant '{tenant.name}'", tenant.priority)
+            for index, tenant in enumerate(self.tenants)
+        ]
+        for place, owner, priority in given:
             if priority and priority not in classes:
                 raise ConfigError(
-                    f"The {owner} has the priority '{priority}', which is no class of flow.classes."
+                    f"The {owner} has the priority '{priority}', which is no class of flow.classes.",
+                    place=f"accounts.{place}.priority",
                 )
 
 
 def _refuse_repeats(where: str, names: list[str]) -> None:
     for number, name in enumerate(names):
         if name in names[:number]:
-            raise ConfigError(f"{where} has '{name}' twice.")
+            raise ConfigError(
+                f"accounts.{where} has '{name}' twice.", place=f"{where}[{number}].name"
+            )

@@ -85,7 +85,8 @@ class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f"A step may not be called '{self.name}'.")
         asked = self.http or self.kserve
         if asked is not None:
-            check_url(f"the step '{self.name}'", asked.url)
+            kind = "http" if self.http is not None else "kserve"
+            check_url(f"the step '{self.name}'", asked.url, place=f"{kind}.url")
 
     def walk(self) -> Iterator["Step"]:
         """It, and those inside of it."""

@@ -68,11 +68,13 @@ class PoolConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Raises ConfigError for a name that cannot stand in labels and paths, and bounds that exclude each other."""
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
-                f"The pool's name '{self.name[:60]}' must be 1 to 40 lower-case letters, digits and dashes."
+                f"The pool's name '{self.name[:60]}' must be 1 to 40 lower-case letters, digits and dashes.",
+                place="name",
             )
         if not self.model:
-            raise ConfigError(f"The pool {self.name} has no model.")
+            raise ConfigError(f"The pool {self.name} has no model.", place="model")
         if self.min_replicas > self.max_replicas:
             raise ConfigError(
-                f"The pool {self.name} has min_replicas {self.min_replicas} above max_replicas {self.max_replicas}."
+                f"The pool {self.name} has min_replicas {self.min_replicas} above max_replicas {self.max_replicas}.",
+                place="min_replicas",
             )

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct
 
 from headrace.config import env
 from headrace.config.faults import fault_of, missing_field, place_of
+from headrace.config.fleet.faults import located
 from headrace.config.fleet.lines import line_of
 from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.config.fleet.root import FleetConfig
@@ -110,10 +111,10 @@ def _convert(tree: Any, kind: type[T], file: Path, content: bytes, at: str = "")
         named = f"'{place}' in {where}" if place else where
         return ConfigError(f"{named}: {what.rstrip('.')}.")
 
+    prepared: Any = None
     try:
-        return msgspec.convert(
-            _prepared(tree if tree is not None else {}, kind), kind, dec_hook=construct
-        )
+        prepared = _prepared(tree if tree is not None else {}, kind)
+        return msgspec.convert(prepared, kind, dec_hook=construct)
     except msgspec.ValidationError as error:
         what, way = place_of(str(error))
         path = (way or "").removeprefix("$").removeprefix(".").replace("[...]", "")
@@ -124,7 +125,10 @@ def _convert(tree: Any, kind: type[T], file: Path, content: bytes, at: str = "")
     except _ValueError as error:
         raise fault("".join(error.path).lstrip("."), error.what) from None
     except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from None
+        path, found = located(prepared, kind, construct) or ("", error)
+        raise (
+            fault(path.lstrip("."), str(found)) if path else ConfigError(f"{file}: {found}")
+        ) from None
 
 
 class _ValueError(Exception):

@@ -117,19 +117,25 @@ class ReplicaSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             parts = urlsplit(self.url)
             _ = parts.port
         except ValueError:
-            raise ConfigError(f"'{self.url}' is no URL.") from None
+            raise ConfigError(f"'{self.url}' is no URL.", place="url") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"The replica's url must be http:// or https://, not '{self.url}'.")
+            raise ConfigError(
+                f"The replica's url must be http:// or https://, not '{self.url}'.", place="url"
+            )
         if "@" in parts.netloc or parts.query or parts.fragment:
             raise ConfigError(
                 f"The replica's url '{parts.scheme}://{parts.hostname}…' may hold a host, a port and a path only; "
-                "a key goes into api_key."
+                "a key goes into api_key.",
+                place="url",
             )
         if not _PRINTABLE.fullmatch(parts.path):
-            raise ConfigError(f"The path of '{self.url}' must be ASCII without blanks.")
+            raise ConfigError(
+                f"The path of '{self.url}' must be ASCII without blanks.", place="url"
+            )
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
-                f"The replica's id '{self.name[:200]}' must be ASCII without blanks and slashes, of 200 characters at most."
+                f"The replica's id '{self.name[:200]}' must be ASCII without blanks and slashes, of 200 characters at most.",
+                place="id" if self.id else "url",
             )
         for name, key in (
             ("api_key", self.api_key),
@@ -137,7 +143,7 @@ class ReplicaSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             ("control_token", self.control_token),
         ):
             if key is not None and not _HEADER.fullmatch(key):
-                raise ConfigError(f"The {name} of {self.url} cannot stand in a header.")
+                raise ConfigError(f"The {name} of {self.url} cannot stand in a header.", place=name)
 
     @property
     def name(self) -> str:
@@ -148,7 +154,10 @@ class ReplicaSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 def check_names(specs: Iterable[ReplicaSpec]) -> None:
     """Raises ConfigError if two have one name."""
     seen: set[str] = set()
-    for spec in specs:
+    for index, spec in enumerate(specs):
         if spec.name in seen:
-            raise ConfigError(f"Two replicas are called '{spec.name}'; give one an id.")
+            raise ConfigError(
+                f"Two replicas are called '{spec.name}'; give one an id.",
+                place=f"replicas[{index}]",
+            )
         seen.add(spec.name)

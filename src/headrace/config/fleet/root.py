@@ -73,18 +73,23 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         check_names(self.replicas)
         if self.name and not _NAME.fullmatch(self.name):
             raise ConfigError(
-                f"The fleet's name '{self.name[:60]}' must be 1 to 40 lower-case letters, digits and dashes."
+                f"The fleet's name '{self.name[:60]}' must be 1 to 40 lower-case letters, digits and dashes.",
+                place="name",
             )
         check_objectives(self.slos)
         names = [pool.name for pool in self.pools]
-        if len(set(names)) < len(names):
-            raise ConfigError("Two pools have one name.")
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise ConfigError(f"Two pools have the name {name}.", place=f"pools[{index}].name")
         if strange := sorted(self.autoscaler.pools.keys() - set(names)):
             raise ConfigError(
-                f"autoscaler.pools names '{strange[0][:60]}', and there is no such pool."
+                f"autoscaler.pools names '{strange[0][:60]}', and there is no such pool.",
+                place=f"autoscaler.pools.{strange[0]}",
             )
         if self.security.api_keys is not None or self.security.api_key_file is not None:
-            raise ConfigError("Keys of a gateway's clients stand under accounts.keys.")
+            raise ConfigError(
+                "Keys of a gateway's clients stand under accounts.keys.", place="security"
+            )
         classes = {kind.name for kind in self.flow.classes}
         self.accounts.check_priorities(classes)
         check_objective_classes(self.slos, classes)

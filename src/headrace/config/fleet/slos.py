@@ -73,14 +73,19 @@ class Objective(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Raises ConfigError."""
         if not _NAME.fullmatch(self.name):
             raise ConfigError(
-                f"The objective's name '{self.name[:60]}' must be 1 to 64 lower-case letters, digits and dashes."
+                f"The objective's name '{self.name[:60]}' must be 1 to 64 lower-case letters, digits and dashes.",
+                place="name",
             )
         has_threshold = self.threshold is not None
         if has_threshold == (self.measure is Measure.AVAILABILITY):
             needs = "has no" if has_threshold else "needs a"
-            raise ConfigError(f"The objective {self.name}: {self.measure} {needs} threshold.")
+            raise ConfigError(
+                f"The objective {self.name}: {self.measure} {needs} threshold.", place="threshold"
+            )
         if not _SHORTEST <= self.window <= _LONGEST:
-            raise ConfigError(f"The objective {self.name}: its window must be 1m to 90d.")
+            raise ConfigError(
+                f"The objective {self.name}: its window must be 1m to 90d.", place="window"
+            )
 
 
 class BurnRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -160,15 +165,16 @@ def check_objectives(objectives: tuple[Objective, ...]) -> None:
     names = [objective.name for objective in objectives]
     if len(names) > _MAX_OBJECTIVES:
         raise ConfigError(f"slos has more than {_MAX_OBJECTIVES} objectives.")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"Two objectives have the name {twice}.")
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ConfigError(f"Two objectives have the name {name}.", place=f"slos[{index}].name")
 
 
 def check_objective_classes(objectives: tuple[Objective, ...], classes: Set[str]) -> None:
     """Raises ConfigError for one about a class that there is not: it would never count a request."""
-    for objective in objectives:
+    for index, objective in enumerate(objectives):
         if not any(fnmatchcase(name, objective.priority) for name in classes):
             raise ConfigError(
-                f"The objective {objective.name} has the priority '{objective.priority[:60]}', which is no class of flow.classes."
+                f"The objective {objective.name} has the priority '{objective.priority[:60]}', which is no class of flow.classes.",
+                place=f"slos[{index}].priority",
             )

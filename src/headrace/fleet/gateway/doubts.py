@@ -10,15 +10,29 @@ from headrace.config.fleet.root import FleetConfig
 def doubts(config: FleetConfig, replicas: Iterable[ReplicaSpec]) -> list[str]:
     """Whole sentences. `replicas` are all that are known, wherever they come from.
 
-    Prices may still come with replicas that are added while the gateway runs, so that none is no error.
+    Replicas, and prices with them, may still be added while the gateway runs, so that none is no error.
     """
-    prices = [*(spec.price for spec in replicas), *(pool.price for pool in config.pools)]
+    known = list(replicas)
+    empty = [] if known or config.pools else [_waiting_for(config)]
+    prices = [*(spec.price for spec in known), *(pool.price for pool in config.pools)]
     if not _has_budgets(config.accounts) or any(map(_asks, prices)):
-        return []
+        return empty
     return [
+        *empty,
         "Budgets are set and no replica or pool has a price: requests cost 0, and no budget is ever used up. "
-        "Set `price` at the replicas or pools."
+        "Set `price` at the replicas or pools.",
     ]
+
+
+def _waiting_for(config: FleetConfig) -> str:
+    """Where the first replica may come from."""
+    ways = ["under `replicas` and a reload"]
+    if config.gateway.admin_keys is not None:
+        ways.insert(0, "by `headrace fleet add URL`")
+    if config.discovery.file is not None:
+        ways.insert(0, f"in {config.discovery.file}")
+    way = f"{', '.join(ways[:-1])} or {ways[-1]}" if len(ways) > 1 else ways[0]
+    return f"There is no replica: requests are refused until one is named, {way}."
 
 
 def _has_budgets(accounts: AccountsConfig) -> bool:

@@ -199,6 +199,8 @@ def test_questions_without_an_answer_are_refused(
 
 
 def test_models_that_are_not_there_or_make_no_text_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"not in the cache.*Did you mean smollm2-135m"):
+        read_model("smolm", "file")
     with pytest.raises(ConfigError, match="not in the cache"):
         read_model(str(tmp_path / "nothing"), "file")
     path = tmp_path / "config.json"

@@ -14,9 +14,10 @@ from headrace.config.fleet.accounts import (
     Limits,
     TenantConfig,
 )
+from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.replicas import Price, ReplicaSpec
-from headrace.config.fleet.root import FleetConfig
+from headrace.config.fleet.root import DiscoveryConfig, FleetConfig
 from headrace.config.secret import Secret
 from headrace.fleet.gateway.doubts import doubts
 
@@ -35,12 +36,36 @@ WORDS = "no replica or pool has a price"
 def test_budgets_need_a_price_somewhere(owner: str) -> None:
     accounts = AccountsConfig(directory="/nowhere", **{owner: OWNERS[owner]})
     config = FleetConfig(accounts=accounts)
-    for specs in ([], [FREE]):
-        (doubt,) = doubts(config, specs)
-        assert WORDS in doubt
+    (doubt,) = doubts(config, [FREE])
+    assert WORDS in doubt
+    assert WORDS in doubts(config, [])[-1]
     assert doubts(config, [FREE, DEAR]) == []
     pool = PoolConfig(name="p", model="m", price=Price(input=1.0))
     assert doubts(FleetConfig(accounts=accounts, pools=(pool,)), [FREE]) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "way"),
+    [
+        (FleetConfig(), "named, under `replicas` and a reload."),
+        (
+            FleetConfig(
+                gateway=GatewayConfig(admin_keys=Secret("k")),
+                discovery=DiscoveryConfig(file="r.yaml"),
+            ),
+            "named, in r.yaml, by `headrace fleet add URL` or under `replicas` and a reload.",
+        ),
+    ],
+)
+def test_a_gateway_without_replicas_says_what_it_waits_for(config: FleetConfig, way: str) -> None:
+    (doubt,) = doubts(config, [])
+    assert doubt.startswith("There is no replica: ")
+    assert doubt.endswith(way)
+    assert doubts(config, [FREE]) == []
+
+
+def test_who_has_pools_waits_for_them() -> None:
+    assert doubts(FleetConfig(pools=(PoolConfig(name="p", model="m"),)), []) == []
 
 
 def test_without_budgets_nobody_needs_prices() -> None:

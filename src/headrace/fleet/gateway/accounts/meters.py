@@ -111,10 +111,7 @@ def error_for(refusal: Refusal) -> HeadraceError:
     """What the client is told."""
     meter, retry_after = refusal.meter, refusal.retry_after
     if meter.kind is MeterKind.MONEY:
-        return BudgetExceededError(
-            f"The budget of {amount(meter.limit):g} of {meter.owner} does not cover this request.",
-            retry_after=retry_after,
-        )
+        return BudgetExceededError(_of_budget(meter), retry_after=retry_after)
     what = {
         MeterKind.REQUESTS: f"{meter.limit} requests a minute",
         MeterKind.TOKENS: f"{meter.limit} tokens a minute",
@@ -122,6 +119,16 @@ def error_for(refusal: Refusal) -> HeadraceError:
     return RateLimitError(
         f"The {meter.owner} is limited to {what}.", retry_after=retry_after or 1.0
     )
+
+
+def _of_budget(meter: Meter) -> str:
+    """Which one, for how long, and when it begins anew."""
+    money = f"{amount(meter.limit):g}"
+    if meter.resets_at is None:
+        return f"The budget of {money} in all of {meter.owner} does not cover this request; it does not begin anew."
+    per = meter.id.rsplit("/", 2)[1]
+    end = datetime.fromtimestamp(meter.resets_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f"The budget of {money} a {per} of {meter.owner} does not cover this request; it begins anew at {end}."
 
 
 def period_of(per: BudgetPeriod, now: float) -> tuple[str, float | None]:

@@ -3,7 +3,7 @@
 `resolve(source)` returns a local path and fetches what is not there yet.
 """
 
-from headrace.modeling.weights.sources.catalog import SHORT_NAMES, recommended_sampling
+from headrace.modeling.weights.sources.catalog import SHORT_NAMES, near_name, recommended_sampling
 from headrace.modeling.weights.sources.resolve import (
     list_models,
     remove_model,
@@ -14,6 +14,7 @@ from headrace.modeling.weights.sources.resolve import (
 __all__ = [
     "SHORT_NAMES",
     "list_models",
+    "near_name",
     "recommended_sampling",
     "remove_model",
     "resolve",

@@ -1,6 +1,7 @@
 """Short names of models, and which wheels on PyPI hold them."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -43,6 +44,13 @@ CATALOG: Final[dict[str, CatalogEntry]] = {
 }
 
 SHORT_NAMES: Final = tuple(CATALOG)
+
+
+def near_name(word: str, names: Iterable[str] = SHORT_NAMES) -> str | None:
+    """Of `names` the one that was probably meant: by the whole of it, or by its first part, as `smolm` for smollm2-135m."""
+    spellings = {part: name for name in names for part in (name.partition("-")[0], name)}
+    close = difflib.get_close_matches(word.lower(), spellings, n=1, cutoff=0.6)
+    return spellings[close[0]] if close else None
 
 
 def recommended_sampling(source: str) -> Mapping[str, float]:

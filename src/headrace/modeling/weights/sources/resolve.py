@@ -1,12 +1,11 @@
 """From what the operator wrote to a local path, by kind of source."""
 
-import difflib
 import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from headrace.core.errors import ConfigError, DownloadError, ModelLoadError
-from headrace.modeling.weights.sources.catalog import CATALOG, CatalogEntry
+from headrace.modeling.weights.sources.catalog import CATALOG, CatalogEntry, near_name
 from headrace.modeling.weights.sources.parts import part_names
 from headrace.modeling.weights.sources.progress import report
 from headrace.modeling.weights.sources.store import (
@@ -64,14 +63,16 @@ def _find(name: str, store: ModelStore) -> str:
         if name in (model.name, model.source):
             return model.name
     held = ", ".join(model.name for model in models) or "none"
-    raise ConfigError(f"'{name}' is not in the cache, which holds: {held}.")
+    near = near_name(name, [model.name for model in models])
+    hint = f" Did you mean {near}?" if near else ""
+    raise ConfigError(f"'{name}' is not in the cache, which holds: {held}.{hint}")
 
 
 def _no_such_model(source: str) -> str:
     if "/" in source or source.endswith((".gguf", ".safetensors")):
         return f"{source} does not exist. Models may also be given as {FORMS}."
-    close = difflib.get_close_matches(source.lower(), CATALOG, n=1, cutoff=0.6)
-    hint = f" Did you mean {close[0]}?" if close else ""
+    near = near_name(source)
+    hint = f" Did you mean {near}?" if near else ""
     return (
         f"'{source}' is no file, no directory and no short name.{hint} "
         f"Short names: {', '.join(CATALOG)}. Other forms: {FORMS}."

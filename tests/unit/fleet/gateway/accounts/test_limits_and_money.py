@@ -352,3 +352,21 @@ def test_many_buckets_in_use_are_not_looked_through_each_time() -> None:
         counters.settle(hold.id, Actual(), monotonic=0.0)
     assert len(counters._buckets) == MAX_BUCKETS + 2
     assert counters._sweep_beyond > MAX_BUCKETS + 2
+
+
+@pytest.mark.parametrize(
+    ("per", "words"),
+    [
+        ("day", "of 1.5 a day of key 'a' does not cover this request; it begins anew at 2023-11-15 00:00 UTC."),
+        ("month", "of 1.5 a month of key 'a' does not cover this request; it begins anew at 2023-12-01 00:00 UTC."),
+        ("total", "of 1.5 in all of key 'a' does not cover this request; it does not begin anew."),
+    ],
+)  # fmt: skip
+async def test_a_refusal_names_the_period_of_the_budget_and_its_end(
+    clock, tmp_path, per: str, words: str
+) -> None:
+    opened = Opened(tmp_path, clock, budgets=[{"amount": 1.5, "per": per}])
+    with pytest.raises(BudgetExceededError) as caught:
+        await opened.reserve(2.0)
+    assert str(caught.value) == f"The budget {words}"
+    opened.journal.close()
