@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 
 CSRC = Path(__file__).parents[2] / "csrc"
 COMPILER = "aarch64-linux-gnu-g++"
@@ -29,6 +30,6 @@ def test_kernels_compile_for_arm(source: str, isa: str) -> None:
         [COMPILER, *FLAGS, *names, *SETS[isa], str(CSRC / source)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr

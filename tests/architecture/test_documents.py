@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 
 from headrace import __version__
 
@@ -74,7 +75,7 @@ def test_what_is_generated_is_current(tool: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

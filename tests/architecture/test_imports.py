@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 
 from headrace.modeling.models.family import Family
 from headrace.modeling.registry import CONFIG_FAMILIES, GGUF_FAMILIES
@@ -28,7 +29,7 @@ def loaded_by(module: str) -> set[str]:
         "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     return set(json.loads(done.stdout))
 

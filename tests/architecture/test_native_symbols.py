@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 
 OBJECTS = Path(__file__).parents[2] / "build" / "native" / "CMakeFiles"
 IS_ARM = platform.machine() in ("aarch64", "arm64")
@@ -49,7 +50,7 @@ def test_every_external_symbol_of_a_kernel_names_its_set(isa: str) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
         assert foreign_symbols(done.stdout, SETS[isa]) == [], path.name
         seen += len(done.stdout.splitlines())

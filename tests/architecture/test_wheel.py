@@ -7,6 +7,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from tests.support.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/headrace"
@@ -43,7 +44,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = place.glob("*.whl")
@@ -73,7 +74,7 @@ def test_an_unpacked_wheel_finds_its_files(wheel: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
 

@@ -12,18 +12,19 @@ from tests.support.fake_replica import FakeReplica, Fault, replicas
 from tests.support.gateway_process import GatewayProcess
 from tests.support.in_process_gateway import until
 from tests.support.listening import Listener, send_json
+from tests.support.patience import PATIENCE
 
 OPERATOR = {"authorization": "Bearer operator"}
 
 
 async def alerts(gateway: GatewayProcess) -> Any:
-    async with httpx.AsyncClient(timeout=20) as http:
+    async with httpx.AsyncClient(timeout=PATIENCE) as http:
         return (await http.get(f"{gateway.url}/admin/alerts", headers=OPERATOR)).json()
 
 
 async def ask(gateway: GatewayProcess) -> None:
     body = {"model": "fake", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
-    async with httpx.AsyncClient(timeout=20) as http:
+    async with httpx.AsyncClient(timeout=PATIENCE) as http:
         await http.post(f"{gateway.url}/v1/chat/completions", json=body)
 
 
@@ -68,7 +69,7 @@ async def test_it_neither_comes_twice_nor_is_forgotten(tmp_path: Path) -> None:
             fake.always = Fault(status=500)
             with GatewayProcess(file) as first:
                 await asyncio.to_thread(first.wait_ready)
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE):
                     while not heard:
                         await ask(first)
                 kept = tmp_path / "slos.json"

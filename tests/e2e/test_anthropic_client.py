@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from anthropic import Anthropic, BadRequestError, NotFoundError
+from tests.support.patience import PATIENCE
 
 MODEL = "smollm2-135m"
 #: The client knows no temperature for models of today; servers do.
@@ -30,7 +31,7 @@ FORM: Any = {
 
 @pytest.fixture
 def client(server: str) -> Iterator[Anthropic]:
-    with Anthropic(base_url=server, api_key="none", max_retries=0, timeout=60) as client:
+    with Anthropic(base_url=server, api_key="none", max_retries=0, timeout=PATIENCE) as client:
         yield client
 
 

@@ -5,13 +5,14 @@ import re
 from pathlib import Path
 
 import httpx
+from tests.support.patience import PATIENCE
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "beam-search.md").read_text()
 
 
 def test_the_example_runs(server: str) -> None:
     path, body = re.search(r"8000(/v1/\S+) --json '(.*?)'", GUIDE, re.DOTALL).groups()
-    response = httpx.post(f"{server}{path}", json=json.loads(body), timeout=60)
+    response = httpx.post(f"{server}{path}", json=json.loads(body), timeout=PATIENCE)
     assert response.status_code == 200, response.text
     choices = response.json()["choices"]
     assert len({choice["text"] for choice in choices}) == 2

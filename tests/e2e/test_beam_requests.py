@@ -5,13 +5,14 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from tests.support.patience import PATIENCE
 
 PROMPT = {"prompt": [5, 60, 77, 90], "max_tokens": 6, "ignore_eos": True}
 
 
 @pytest.fixture
 def http(server: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server, timeout=60) as client:
+    with httpx.Client(base_url=server, timeout=PATIENCE) as client:
         yield client
 
 

@@ -6,6 +6,7 @@ import sys
 import urllib.request
 
 import pytest
+from tests.support.patience import PATIENCE
 
 
 def chat(*flags: str, text: str) -> str:
@@ -15,7 +16,7 @@ def chat(*flags: str, text: str) -> str:
         input=text,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -28,7 +29,7 @@ def answer(url: str, messages: list[dict[str, str]]) -> str:
     request = urllib.request.Request(
         f"{url}/v1/chat/completions", body, {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=60) as response:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
         content: str = json.load(response)["choices"][0]["message"]["content"]
     return content
 

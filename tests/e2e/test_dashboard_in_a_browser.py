@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tests.support.browser import CHROMIUM, Browser, Page, chromium
 from tests.support.fake_replica import Fault, replicas
 from tests.support.in_process_gateway import quick, spec_of
+from tests.support.patience import PATIENCE
 from tests.support.served_gateway import served
 
 from headrace.config.fleet.health import HealthConfig
@@ -65,7 +66,7 @@ async def ask(url: str, **fields: Any) -> httpx.Response:
     }
     headers = fields.pop("headers", None) or {}
     body.pop("headers", None)
-    async with httpx.AsyncClient(timeout=60) as client:
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
         return await client.post(f"{url}/v1/chat/completions", json=body, headers=headers)
 
 

@@ -7,6 +7,7 @@ import httpx
 import numpy as np
 import pytest
 from openai import BadRequestError, OpenAI
+from tests.support.patience import PATIENCE
 
 from headrace.cli.local_server import local_server
 from headrace.core.errors import HeadraceError
@@ -24,12 +25,14 @@ def encoder() -> Iterator[str]:
         resolve(ENCODER, progress=False)
     except HeadraceError as error:
         pytest.skip(f"the model cannot be fetched: {error}")
-    with local_server([ENCODER, "--served-model-name", "minilm"], ready_timeout=120) as running:
+    with local_server(
+        [ENCODER, "--served-model-name", "minilm"], ready_timeout=PATIENCE
+    ) as running:
         yield running.url
 
 
 def client_of(url: str) -> OpenAI:
-    return OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60)
+    return OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=PATIENCE)
 
 
 def test_vectors_are_those_of_transformers(encoder: str) -> None:

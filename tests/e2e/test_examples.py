@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WITH_SERVER = (
@@ -27,7 +28,7 @@ def run(name: str, url: str) -> str:
         env={**os.environ, "HEADRACE_URL": url, "HEADRACE_BIN": f"{sys.executable} -m headrace"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

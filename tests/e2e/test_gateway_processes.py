@@ -262,7 +262,10 @@ def test_ten_thousand_clients_that_leave_leave_nothing(pair, gateway):
 
 
 def test_an_idle_fleet_costs_little(gateway):
-    time.sleep(1.0)
-    before = cpu_seconds(gateway.process.pid)
-    time.sleep(3.0)
-    assert cpu_seconds(gateway.process.pid) - before < 0.3
+    def is_idle() -> bool:
+        """For three seconds: what it still does after its start is not its idling."""
+        before = cpu_seconds(gateway.process.pid)
+        time.sleep(3.0)
+        return cpu_seconds(gateway.process.pid) - before < 0.3
+
+    until(is_idle, "it costs little", 30.0)

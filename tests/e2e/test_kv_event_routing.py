@@ -77,7 +77,9 @@ class World:
         index.note_sent(prompt, "r")
         sent = {**body, "cache_salt": salt} if salt else body
         headers = {"x-headrace-peer": SECRET}
-        async with httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60) as client:
+        async with httpx.AsyncClient(
+            base_url=self.url, headers=headers, timeout=PATIENCE
+        ) as client:
             answer = await client.post(path, json=sent)
         assert answer.status_code == 200, answer.text
         index.note_answered(prompt, "r")
@@ -157,7 +159,7 @@ def test_a_gateway_routes_by_events(gateway: str) -> None:
 
     def say(text: str) -> httpx.Response:
         body = {"model": model, "prompt": text, "max_tokens": 2}
-        answer = httpx.post(f"{gateway}/v1/completions", json=body, timeout=60)
+        answer = httpx.post(f"{gateway}/v1/completions", json=body, timeout=PATIENCE)
         assert answer.status_code == 200, answer.text
         return answer
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.fake_clock import FakeClock
+from tests.support.patience import PATIENCE
 
 from headrace.modeling.weights.sources import resolve
 from headrace.preprocess.templates import ChatTemplates
@@ -117,7 +118,7 @@ def test_chat_answers_up_to_near_ties(agreement: ModuleType, server: str) -> Non
             options = {"max_tokens": 32, "temperature": 0}
             body = {"messages": messages, "logprobs": True, **options}
             choice = httpx.post(
-                f"{server}/v1/chat/completions", json=body, timeout=60
+                f"{server}/v1/chat/completions", json=body, timeout=PATIENCE
             ).json()["choices"][0]  # fmt: skip
             theirs = agreement.post(
                 f"{url}/completion",

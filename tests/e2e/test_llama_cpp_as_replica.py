@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.llama_server import llama_server
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.replicas import Dialect, ReplicaSpec
 from headrace.fleet.backends.registry import backend_for
@@ -30,7 +31,10 @@ GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": 24, "stream": True, "c
 @pytest.fixture(scope="module")
 def llama() -> Iterator[tuple[httpx.Client, Backend]]:
     path = resolve("smollm2-135m", progress=False)
-    with llama_server(path) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+    with (
+        llama_server(path) as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
+    ):
         yield client, backend_for(ReplicaSpec(url=server.url, dialect=Dialect.LLAMACPP))
 
 

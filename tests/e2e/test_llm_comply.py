@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from tests.support.patience import PATIENCE
 
 from headrace.cli.local_server import local_server
 
@@ -24,7 +25,7 @@ ANTHROPIC = ("--auth-header", "x-api-key", "--no-bearer")
 
 @pytest.fixture(scope="module")
 def strict_server() -> Iterator[str]:
-    with local_server([MODEL, "--strict"], ready_timeout=60.0) as running:
+    with local_server([MODEL, "--strict"], ready_timeout=PATIENCE) as running:
         yield running.url
 
 
@@ -42,7 +43,7 @@ def test_the_suite_passes(
     program = [sys.executable, "-m", "llm_comply.cli", "--format", form, *options]
     where = ["-u", f"{strict_server}/v1", "-k", "none", "-m", MODEL, "--json"]
     done = subprocess.run(
-        [*program, *where], capture_output=True, text=True, timeout=110, check=False
+        [*program, *where], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     results = json.loads(done.stdout)["results"]
     assert len(results) == count

@@ -86,8 +86,10 @@ async def test_a_stream_is_finished_before_its_replica_ends(
     assert engines
     stream = Stream(url_of(instance), prompt="Once", max_tokens=400, model=Path(pool.model).name)
     stream.begun()
-    await driver.stop(instance.id, grace=60)
+    os.kill(pid, signal.SIGSTOP)  # or it might have ended before it is looked at
+    await driver.stop(instance.id, grace=PATIENCE)
     assert await listed(driver) == {instance.id: InstanceState.STOPPING}
+    os.kill(pid, signal.SIGCONT)
     assert await asyncio.to_thread(lambda: stream.join().is_done)
     await until_listed(driver, {})
     wait_gone(pid, *(engine.pid for engine in engines))

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.llama_server import llama_server
+from tests.support.patience import PATIENCE
 
 from headrace.cli.local_server import local_server
 from headrace.modeling.weights.sources import resolve
@@ -28,7 +29,7 @@ def test_facts_are_as_likely_as_llama_cpp_says() -> None:
     items = [item for item in ITEMS if item["question"] in WRONG]
     assert len(items) == len(WRONG)
     with (
-        local_server(["smollm2-135m", "--max-context", "512"], ready_timeout=120) as server,
+        local_server(["smollm2-135m", "--max-context", "512"], ready_timeout=PATIENCE) as server,
         llama_server(model) as peer,
     ):
         for item in items:
@@ -37,7 +38,9 @@ def test_facts_are_as_likely_as_llama_cpp_says() -> None:
                 context = tokenizer.encode(item["question"], add_special=False)
                 ids = tokenizer.encode(f"{item['question']} {choice}", add_special=False)
                 body = {"prompt": ids, "max_tokens": 0, "echo": True, "logprobs": 1}
-                answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).json()
+                answer = httpx.post(
+                    f"{server.url}/v1/completions", json=body, timeout=PATIENCE
+                ).json()
                 ours = answer["choices"][0]["logprobs"]["token_logprobs"][len(context) :]
                 theirs = [
                     logprob_of(peer, ids[:end], ids[end]) for end in range(len(context), len(ids))

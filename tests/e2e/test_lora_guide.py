@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.lora_files import tiny_sides, write_adapter
+from tests.support.patience import PATIENCE
 from tests.support.processes import ServeProcess, Stream, settle, until
 from tests.support.tiny_models import make_tiny_llama
 
@@ -34,16 +35,18 @@ def names(served):
 
 def load(served, name, path, **body):
     body |= {"lora_name": name, "lora_path": path}
-    return httpx.post(f"{served.url}/v1/load_lora_adapter", json=body, timeout=30)
+    return httpx.post(f"{served.url}/v1/load_lora_adapter", json=body, timeout=PATIENCE)
 
 
 def unload(served, name):
-    return httpx.post(f"{served.url}/v1/unload_lora_adapter", json={"lora_name": name}, timeout=30)
+    return httpx.post(
+        f"{served.url}/v1/unload_lora_adapter", json={"lora_name": name}, timeout=PATIENCE
+    )
 
 
 def text(served, model, **body):
     ask = {"model": model, "prompt": "once", "max_tokens": 12, "temperature": 0, "ignore_eos": True}
-    answer = httpx.post(f"{served.url}/v1/completions", json=ask | body, timeout=30)
+    answer = httpx.post(f"{served.url}/v1/completions", json=ask | body, timeout=PATIENCE)
     return answer.json()["choices"][0]["text"] if answer.is_success else answer.status_code
 
 
@@ -55,7 +58,7 @@ def test_the_requests_of_the_guide_run(served, command):
         ["bash", "-euc", command.replace("http://127.0.0.1:8000", served.url)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr + done.stdout
@@ -102,7 +105,7 @@ def test_a_restarted_engine_has_them_again(served):
 
 def vector(served, model):
     answer = httpx.post(
-        f"{served.url}/v1/embeddings", json={"model": model, "input": "once"}, timeout=30
+        f"{served.url}/v1/embeddings", json={"model": model, "input": "once"}, timeout=PATIENCE
     ).json()
     assert answer["model"] == model
     return answer["data"][0]["embedding"]

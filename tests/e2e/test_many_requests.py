@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.crowd import random_visit, visit_all
+from tests.support.patience import PATIENCE
 from tests.support.processes import counters, resident, settle
 from tests.support.tiny_models import make_tiny_llama
 
@@ -26,7 +27,7 @@ def say(url: str) -> list[tuple[str, float]]:
 async def run_crowd(model: str, *options: str, growth: int, **lengths: Any) -> None:
     """`growth` is how many bytes the server's processes may grow by over the last 300 requests."""
     rng = random.Random(20)
-    with local_server([model, *options], ready_timeout=120) as server:
+    with local_server([model, *options], ready_timeout=PATIENCE) as server:
         before = say(server.url)
         sizes = []
         for count in (NUM_WARM, NUM_MORE):

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from openai import NotFoundError, OpenAI
+from tests.support.patience import PATIENCE
 from tests.support.processes import ServeProcess
 
 MODEL = "smollm2-135m"
@@ -16,7 +17,7 @@ def client(tmp_path_factory):
     kept = str(tmp_path_factory.mktemp("batches") / "kept")
     with ServeProcess(MODEL, "--port", "0", "--batch-dir", kept) as server:
         url = f"{server.wait_ready().url}/v1"
-        with OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60) as client:
+        with OpenAI(base_url=url, api_key="none", max_retries=0, timeout=PATIENCE) as client:
             yield client
 
 
@@ -47,7 +48,7 @@ def test_the_official_client_has_a_batch_answered(client):
         completion_window="24h",
         metadata={"about": "questions"},
     )
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while batch.status != "completed" and time.monotonic() < end:
         time.sleep(0.05)
         batch = client.batches.retrieve(batch.id)

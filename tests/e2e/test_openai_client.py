@@ -10,6 +10,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 from tests.support.fake_clock import FakeClock
+from tests.support.patience import PATIENCE
 
 from headrace.modeling.weights.sources import resolve
 from headrace.preprocess.templates import ChatTemplates
@@ -34,7 +35,7 @@ def ask(question: str) -> list[dict[str, str]]:
 
 @pytest.fixture
 def client(server: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0, timeout=60) as client:
+    with OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0, timeout=PATIENCE) as client:
         yield client
 
 
@@ -241,7 +242,9 @@ def test_characters_stay_whole(client: OpenAI, tokenizer: Tokenizer) -> None:
 
 def test_a_stream_ends_once_and_properly(server: str) -> None:
     body = {"messages": ask(QUESTIONS[7]), "stream": True, "max_tokens": 5, "temperature": 0}
-    with httpx.stream("POST", f"{server}/v1/chat/completions", json=body, timeout=60) as response:
+    with httpx.stream(
+        "POST", f"{server}/v1/chat/completions", json=body, timeout=PATIENCE
+    ) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         lines = [line for line in response.iter_lines() if line]
     assert all(line.startswith("data: ") for line in lines)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from openai import NotFoundError, OpenAI
+from tests.support.patience import PATIENCE
 
 MODEL = "smollm2-135m"
 TOOL: Any = {
@@ -35,7 +36,7 @@ ASKED: dict[str, Any] = {"model": MODEL, "temperature": 0.0, "max_output_tokens"
 
 @pytest.fixture
 def client(server: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0, timeout=60) as client:
+    with OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0, timeout=PATIENCE) as client:
         yield client
 
 

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import httpx
+from tests.support.patience import PATIENCE
 
 from headrace.api.aliases import ALIASES
 from headrace.api.fields import GenerationFields
@@ -17,7 +18,7 @@ def test_the_example_runs_and_repeats_itself(server: str) -> None:
     path, body = re.search(r"8000(/v1/\S+) --json '(.*?)'", GUIDE, re.DOTALL).groups()
     texts = []
     for _ in range(2):
-        response = httpx.post(f"{server}{path}", json=json.loads(body), timeout=60)
+        response = httpx.post(f"{server}{path}", json=json.loads(body), timeout=PATIENCE)
         assert response.status_code == 200, response.text
         assert "x-headrace-ignored-fields" not in response.headers
         texts.append(response.json()["choices"][0]["text"])
@@ -28,15 +29,15 @@ def test_the_example_runs_and_repeats_itself(server: str) -> None:
 def test_a_pattern_ends_whole_and_streamed_answers_alike(server: str) -> None:
     ask = {"prompt": "The colours of the rainbow are", "temperature": 0, "max_tokens": 24}
     url = f"{server}/v1/completions"
-    text = httpx.post(url, json=ask, timeout=60).json()["choices"][0]["text"]
+    text = httpx.post(url, json=ask, timeout=PATIENCE).json()["choices"][0]["text"]
     for include in (False, True):
         wish = {"stop_regex": "[a-z]+ [a-z]{3}", "include_stop_str_in_output": include}
-        whole = httpx.post(url, json=ask | wish, timeout=60).json()["choices"][0]
+        whole = httpx.post(url, json=ask | wish, timeout=PATIENCE).json()["choices"][0]
         assert (whole["finish_reason"], whole["stop_reason"]) == ("stop", wish["stop_regex"])
         found = re.search("[a-z]+ [a-z]{3}", text)
         assert found is not None
         assert whole["text"] == text[: found.end() if include else found.start()]
-        streamed = httpx.post(url, json=ask | wish | {"stream": True}, timeout=60).text
+        streamed = httpx.post(url, json=ask | wish | {"stream": True}, timeout=PATIENCE).text
         events = [json.loads(x) for x in re.findall(r"^data: (\{.*)$", streamed, re.MULTILINE)]
         pieces = [choice["text"] for event in events for choice in event["choices"]]
         assert "".join(pieces) == whole["text"]

@@ -6,7 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.processes import ServeProcess, counters, settle
+from tests.support.patience import PATIENCE
+from tests.support.processes import ServeProcess, counters, settle, until
 from tests.support.tiny_models import make_tiny_llama
 
 PEER = {"x-headrace-peer": "a secret"}
@@ -32,7 +33,7 @@ def serve(model: str, *options: str) -> ServeProcess:
 
 async def burst(url: str) -> list[str]:
     """What ten clients at once are answered, half of them greedily."""
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
         bodies: list[dict[str, Any]] = [
             {
                 "prompt": f"item {number} " * (1 + 2 * number),
@@ -56,10 +57,16 @@ def expected(model: str) -> list[str]:
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: options[0].strip("-"))
 def test_the_answers_are_the_same(model: str, expected: list[str], options: list[str]) -> None:
     with serve(model, *options) as process:
-        assert asyncio.run(burst(process.wait_ready().url)) == expected
-        assert settle(process.url)["kv_blocks_used"] == 0
-        if "--kv-memory" in options:
-            assert counters(process.url)["headrace_preemptions_total"] > 0
+        process.wait_ready()
+
+        def holds() -> bool:
+            """Once, or where there is little memory until enough clients met for one to be put off."""
+            assert asyncio.run(burst(process.url)) == expected
+            assert settle(process.url)["kv_blocks_used"] == 0
+            is_short = "--kv-memory" in options
+            return not is_short or counters(process.url)["headrace_preemptions_total"] > 0
+
+        until(holds, "a sequence is put off")
 
 
 def test_another_server_continues_an_answer(model: str) -> None:
@@ -80,6 +87,6 @@ def test_another_server_continues_an_answer(model: str) -> None:
 
 def _stream(url: str, body: dict[str, Any]) -> list[int]:
     """The token ids beside the events."""
-    lines = httpx.post(f"{url}/v1/completions", json=body, headers=PEER, timeout=60).text
+    lines = httpx.post(f"{url}/v1/completions", json=body, headers=PEER, timeout=PATIENCE).text
     comments = [line for line in lines.splitlines() if line.startswith(": headrace ")]
     return [i for line in comments for i in json.loads(line[len(": headrace ") :])["token_ids"]]

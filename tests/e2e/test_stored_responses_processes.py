@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.gateway_process import GatewayProcess
+from tests.support.patience import PATIENCE
 from tests.support.processes import ServeProcess, until
 from tests.support.tiny_models import make_tiny_llama
 
@@ -54,7 +55,7 @@ def ask(running: GatewayProcess, text: Any, headers: dict[str, str] = ALICE, **m
     body = {
         "model": "tiny", "input": text, "max_output_tokens": 8, "temperature": 0, **more,
     }  # fmt: skip
-    return httpx.post(f"{running.url}/v1/responses", json=body, headers=headers, timeout=60)
+    return httpx.post(f"{running.url}/v1/responses", json=body, headers=headers, timeout=PATIENCE)
 
 
 def not_away(answer: httpx.Response) -> httpx.Response | None:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "structured-output.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", GUIDE, re.DOTALL)
@@ -22,7 +23,7 @@ def output(command: list[str], url: str) -> str:
         env={**os.environ, "HEADRACE_URL": url},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from tests.support.gateway_process import GatewayProcess
 from tests.support.otlp_receiver import OtlpReceiver, attributes_of
+from tests.support.patience import PATIENCE
 from tests.support.ports import held_port
 from tests.support.processes import ServeProcess, until
 from tests.support.tiny_models import make_tiny_llama
@@ -168,7 +169,11 @@ def test_promtool_finds_nothing_wrong_with_any_page(
         page = httpx.get(url).text
         assert page.count("# TYPE") > 2
         done = subprocess.run(
-            ["promtool", "check", "metrics"], input=page, text=True, capture_output=True, timeout=60
+            ["promtool", "check", "metrics"],
+            input=page,
+            text=True,
+            capture_output=True,
+            timeout=PATIENCE,
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), url
 

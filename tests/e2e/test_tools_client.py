@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from openai import OpenAI
+from tests.support.patience import PATIENCE
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -72,7 +73,7 @@ ALL = [tool(name) for name in SCHEMAS]
 
 @pytest.fixture
 def client(server: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0, timeout=60) as client:
+    with OpenAI(base_url=f"{server}/v1", api_key="none", max_retries=0, timeout=PATIENCE) as client:
         yield client
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from tests.support.patience import PATIENCE
 from tests.support.processes import Stream, is_gone, until
 from tests.support.tiny_models import make_tiny_llama
 from tests.support.up_process import KEY, UpProcess, down, no_servers_left, servers
@@ -48,7 +49,9 @@ def write_fleet(folder: Path, model: Path, replicas: int = 1) -> Path:
 
 def complete(url: str, **headers: str) -> int:
     body = {"model": "tiny", "prompt": "Once", "max_tokens": 3}
-    return httpx.post(f"{url}/v1/completions", json=body, headers=headers, timeout=60).status_code
+    return httpx.post(
+        f"{url}/v1/completions", json=body, headers=headers, timeout=PATIENCE
+    ).status_code
 
 
 def stream_of(url: str) -> Stream:
@@ -157,12 +160,12 @@ def test_a_new_version_is_rolled_out_and_a_bad_one_back_without_a_failed_request
         try:
             file.write_text(file.read_text().replace(str(model), str(other)))
             running.process.send_signal(signal.SIGHUP)
-            until(lambda: servers(other) and not servers(model), "all are of the new version", 60)
+            until(lambda: servers(other) and not servers(model), "all are of the new version")
             (new,) = (name for name in running.replicas() if name != old)
             file.write_text(file.read_text().replace(f"model: {other}", "model: /no/such/model"))
             running.process.send_signal(signal.SIGHUP)
-            until(lambda: any("/no/such/model" in line for line in running.lines), "it fails", 60)
-            until(lambda: list(running.replicas().items()) == [(new, "ready")], "all is back", 60)
+            until(lambda: any("/no/such/model" in line for line in running.lines), "it fails")
+            until(lambda: list(running.replicas().items()) == [(new, "ready")], "all is back")
         finally:
             is_over.set()
             client.join()

@@ -1,11 +1,12 @@
 """The autoscaler over the Kubernetes driver: as many replicas as are wanted, and not one more while pods are slow to come."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from tests.support.fake_kubernetes import NAMESPACE, FakeKubernetes, served
+from tests.support.in_process_gateway import until
 
 from headrace.config.fleet.read import read_fleet
 from headrace.core.clock import SystemClock
@@ -57,14 +58,6 @@ async def gateway(tmp_path: Path, cluster: FakeKubernetes) -> AsyncIterator[Gate
     await made.close()
 
 
-async def soon(condition: Callable[[], object], what: str) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError(f"never: {what}")
-
-
 def wanted(cluster: FakeKubernetes) -> int:
     count: int = cluster.deployments["shop-chat"]["spec"]["replicas"]
     return count
@@ -74,13 +67,13 @@ async def test_it_is_scaled_to_what_is_wanted_and_stays_so(
     gateway: Gateway, cluster: FakeKubernetes, tmp_path: Path
 ) -> None:
     cluster.settles = False
-    await soon(lambda: wanted(cluster) == 3, "three are wanted")
+    await until(lambda: wanted(cluster) == 3, "three are wanted")
     for _ in range(20):
         await asyncio.sleep(0.02)
         assert wanted(cluster) == 3
     cluster.settle()
     cluster.run_pods()
-    await soon(lambda: len(gateway.parts.registry) == 3, "the gateway knows them")
+    await until(lambda: len(gateway.parts.registry) == 3, "the gateway knows them")
     assert {replica.id for replica in gateway.parts.registry} == set(cluster.names())
     cluster.settles = True
     write(tmp_path, cluster, replicas=3, version="v2")
@@ -91,6 +84,6 @@ async def test_it_is_scaled_to_what_is_wanted_and_stays_so(
         assert len(cluster.names()) == 3
     write(tmp_path, cluster, replicas=1, most=1, version="v2")
     gateway.reload()
-    await soon(lambda: wanted(cluster) == len(cluster.names()) == 1, "one is left")
+    await until(lambda: wanted(cluster) == len(cluster.names()) == 1, "one is left")
     cluster.run_pods()
-    await soon(lambda: len(gateway.parts.registry) == 1, "the gateway knows it")
+    await until(lambda: len(gateway.parts.registry) == 1, "the gateway knows it")

@@ -8,6 +8,7 @@ import httpx
 import psutil
 import pytest
 from tests.support.local_fleet import wait_gone
+from tests.support.patience import PATIENCE
 from tests.support.processes import until
 from tests.support.tiny_models import make_tiny_llama
 
@@ -71,12 +72,10 @@ async def driver(address: str) -> AsyncIterator[Driver]:
 async def until_listed(
     driver: Driver, condition: Callable[[Sequence[Instance]], object]
 ) -> Sequence[Instance]:
-    for _ in range(600):
-        listed = await driver.list()
-        if condition(listed):
-            return listed
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"still {listed}")
+    async with asyncio.timeout(PATIENCE):
+        while not condition(listed := await driver.list()):  # noqa: ASYNC110  it tells nobody
+            await asyncio.sleep(0.05)
+    return listed
 
 
 def all_are(state: InstanceState) -> Callable[[Sequence[Instance]], bool]:
@@ -88,7 +87,7 @@ def ask(instance: Instance, key: str | None) -> int:
     body = {"prompt": [5, 6], "max_tokens": 1, "model": "any"}
     headers = {"authorization": f"Bearer {key}"} if key else {}
     url = f"{instance.spec.url}/v1/completions"
-    return httpx.post(url, json=body, headers=headers, timeout=60).status_code
+    return httpx.post(url, json=body, headers=headers, timeout=PATIENCE).status_code
 
 
 async def test_a_replica_serves_by_http_and_is_adopted_and_drained(
@@ -102,7 +101,7 @@ async def test_a_replica_serves_by_http_and_is_adopted_and_drained(
     assert running.spec is not None
     assert running.spec.labels == {"zone": "a"}
     key = str(running.spec.api_key)
-    await asyncio.to_thread(until, lambda: ask(running, key) in (200, 404), "it serves", 60)
+    await asyncio.to_thread(until, lambda: ask(running, key) in (200, 404), "it serves")
     assert ask(running, None) == ask(running, "another") == 401
     assert list(await connect(address).list()) == [running]
     assert list(await connect(address, "another").list()) == []
@@ -126,10 +125,9 @@ async def test_a_warm_one_is_parked_and_serves_when_it_is_woken(
     replica = make_replica(FleetConfig(), spec)
     warmth = HttpWarmth()
     try:
-        for _ in range(1200):
-            if await warmth.state(replica) is ReplicaState.PARKED:
-                break
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(PATIENCE):
+            while await warmth.state(replica) is not ReplicaState.PARKED:  # noqa: ASYNC110  it tells nobody
+                await asyncio.sleep(0.05)
         assert await asyncio.to_thread(ask, running, str(spec.api_key)) == 503
         await warmth.wake(replica, pool)
         assert await warmth.state(replica) is ReplicaState.READY

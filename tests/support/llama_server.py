@@ -78,7 +78,7 @@ def _wait_until_ready(server: LlamaServer, process: subprocess.Popen[bytes]) -> 
         if process.poll() is not None:
             raise RuntimeError(f"llama.cpp's server ended with {process.returncode}")
         try:
-            with urllib.request.urlopen(f"{server.url}/health", timeout=5):
+            with urllib.request.urlopen(f"{server.url}/health", timeout=PATIENCE):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.05)

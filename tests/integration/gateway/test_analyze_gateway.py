@@ -7,6 +7,7 @@ import httpx
 import pytest
 from tests.support.fake_replica import replicas
 from tests.support.in_process_gateway import quick, spec_of
+from tests.support.patience import PATIENCE
 from tests.support.served_gateway import served
 
 from headrace.cli.main import main
@@ -15,7 +16,7 @@ from headrace.cli.main import main
 async def test_a_gateway_that_is_too_small(capsys: pytest.CaptureFixture[str]) -> None:
     async with replicas(1, gap=0.02) as fakes:
         config = quick([spec_of(fakes[0], max_concurrency=1)])
-        async with served(config) as (_, url), httpx.AsyncClient(timeout=60) as client:
+        async with served(config) as (_, url), httpx.AsyncClient(timeout=PATIENCE) as client:
             body = {"model": "fake", "prompt": "a question", "max_tokens": 8, "stream": True}
             is_over = False
 

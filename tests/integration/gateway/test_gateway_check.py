@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.patience import PATIENCE
 
 from headrace.cli.main import main
 
@@ -55,7 +56,7 @@ def test_a_cache_that_cannot_be_used_refuses_the_start(tmp_path, place):
     file = tmp_path / "fleet.yaml"
     file.write_text(REPLICA + text)
     command = [sys.executable, "-m", "headrace", "gateway", str(file)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ended.returncode == 2
     (line,) = ended.stderr.strip().splitlines()
     assert "cache" in line

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.fake_server import FakeServer
+from tests.support.patience import PATIENCE
 
 DOCS = Path(__file__).parents[3] / "docs"
 GUIDES = [DOCS / "guides" / f"{name}.md" for name in ("tool-calling", "reasoning")]
@@ -46,7 +47,7 @@ def test_the_example_runs(server, tmp_path, command, shown):
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=30,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr + done.stdout

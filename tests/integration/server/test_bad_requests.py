@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.fake_server import PEER_TOKEN
+from tests.support.patience import PATIENCE
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 CHAT = {"messages": MESSAGES, "max_tokens": 2}
@@ -190,7 +191,7 @@ def test_a_body_that_is_too_large_is_refused_whole_or_in_chunks(http):
 )
 def test_what_is_no_http_request_gets_an_error_object(server, sent, status):
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as sock:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as sock:
         sock.sendall(sent)
         answer = b""
         while part := sock.recv(65536):

@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+from tests.support.patience import PATIENCE
 from tests.support.processes import ServeProcess
 from tests.support.tiny_models import make_tiny_llama
 
@@ -24,7 +25,7 @@ def server(tmp_path, monkeypatch):
 
 def test_memory_of_keys_and_values_goes_back_and_stays_flat(server):
     headers = {"x-headrace-control": TOKEN}
-    with httpx.Client(base_url=server.url, timeout=60, headers=headers) as http:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE, headers=headers) as http:
 
         def order(name):
             assert http.post(f"/control/{name}").status_code == 200

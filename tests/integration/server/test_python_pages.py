@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.fake_server import FakeServer
 from tests.support.grpc_client import address_of
+from tests.support.patience import PATIENCE
 
 DOCS = Path(__file__).parents[3] / "docs" / "api"
 EXAMPLES = [
@@ -43,7 +44,7 @@ def test_the_example_runs(server, tmp_path, code):
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

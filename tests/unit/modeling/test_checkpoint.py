@@ -10,6 +10,7 @@ import gguf
 import numpy as np
 import pytest
 import safetensors.numpy
+from tests.support.patience import PATIENCE
 
 from headrace.core.errors import ModelLoadError, UnsupportedModelError
 from headrace.modeling.weights.checkpoint import open_checkpoint
@@ -198,4 +199,6 @@ def test_opening_loads_no_arrays(tmp_path):
         "import sys; from headrace.modeling.weights.checkpoint import open_checkpoint; "
         "c = open_checkpoint(sys.argv[1]); assert c.metadata; assert 'numpy' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "m.gguf")], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "m.gguf")], check=True, timeout=PATIENCE
+    )

@@ -10,6 +10,7 @@ import random
 import numpy as np
 import pytest
 import safetensors.numpy
+from tests.support.patience import PATIENCE
 
 from headrace.modeling.weights import packed_cache
 from headrace.modeling.weights.checkpoint import open_checkpoint
@@ -263,7 +264,7 @@ def test_several_processes_may_start_at_once(model, cache):
     ]
     for child in children:
         child.start()
-    digests = {results.get(timeout=60)[0] for _ in children}
+    digests = {results.get(timeout=PATIENCE)[0] for _ in children}
     for child in children:
         child.join(60)
         assert child.exitcode == 0

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.patience import PATIENCE
 
 from headrace.config import env
 from headrace.core.errors import DownloadError
@@ -57,7 +58,7 @@ def run_offline(home, *sources):
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=PATIENCE,
     )
     return json.loads(done.stdout)
 

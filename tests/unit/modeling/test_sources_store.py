@@ -4,6 +4,7 @@ import multiprocessing
 import threading
 
 import pytest
+from tests.support.patience import PATIENCE
 
 from headrace.core.errors import ConfigError, DownloadError
 from headrace.modeling.weights.sources import list_models, remove_model, verify_model
@@ -87,7 +88,7 @@ def test_processes_that_want_one_model_fetch_it_once(store):
     ]
     for child in children:
         child.start()
-    paths = {results.get(timeout=60) for _ in children}
+    paths = {results.get(timeout=PATIENCE) for _ in children}
     for child in children:
         child.join(60)
     assert paths == {str(store.directory / "x" / "m.gguf")}

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.support.patience import PATIENCE
 
 from headrace.cli.export import main, rules_text, write_boards
 from headrace.config.fleet.read import read_fleet
@@ -85,7 +86,7 @@ def test_promtool_finds_nothing_wrong_with_the_rules():
     file = DEPLOY / "prometheus" / "headrace.rules.yaml"
     done = subprocess.run(
         ["promtool", "check", "rules", "--lint=all", "--lint-fatal", str(file)],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -123,14 +124,14 @@ def test_rules_fire_when_budgets_burn_and_not_before(tmp_path):
     file = tmp_path / "test.yaml"
     file.write_text(json.dumps(test))
     done = subprocess.run(
-        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, timeout=60
+        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stdout + done.stderr
     # And that it does fire: expecting silence at the end must fail, and name the alert.
     test["tests"][0]["alert_rule_test"] = [{**burn, "exp_alerts": []}]
     file.write_text(json.dumps(test))
     done = subprocess.run(
-        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, timeout=60
+        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 1
     for name, value in labels.items():

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from tests.support.in_process import InProcess
+from tests.support.patience import PATIENCE
 
 BODY = {"prompt": "hi", "max_tokens": 50, "ignore_eos": True}
 ALICE, BOB = {"x-api-key": "sk-a"}, {"x-api-key": "sk-b"}
@@ -22,11 +23,10 @@ async def started(app, name, headers=ALICE, **body):
     before = app.engine.num_open
     named = headers | {"x-request-id": name}
     task = asyncio.create_task(app.http.post("/v1/completions", json=BODY | body, headers=named))
-    for _ in range(1000):
-        await asyncio.sleep(0)
-        if app.engine.num_open > before:
-            return task
-    raise AssertionError("it was never submitted")
+    async with asyncio.timeout(PATIENCE):
+        while app.engine.num_open <= before:  # noqa: ASYNC110  it tells nobody
+            await asyncio.sleep(0)
+    return task
 
 
 async def abort(app, path="/v1/abort", headers=ALICE, **body):

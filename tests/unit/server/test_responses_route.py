@@ -5,6 +5,7 @@ import json
 
 import pytest
 from tests.support.in_process import InProcess
+from tests.support.patience import PATIENCE
 
 ALICE, BOB = {"x-api-key": "alice-key"}, {"x-api-key": "bob-key"}
 
@@ -124,11 +125,11 @@ async def test_an_item_of_an_earlier_answer_is_referred_to(app):
 async def test_in_the_background(app):
     begun = await make(app, background=True)
     assert (begun["status"], begun["background"], begun["output"]) == ("in_progress", True, [])
-    for _ in range(200):
-        found = (await get(app, begun["id"])).json()
-        if found["status"] != "in_progress":
-            break
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(PATIENCE):
+        found = begun
+        while found["status"] == "in_progress":
+            await asyncio.sleep(0.01)
+            found = (await get(app, begun["id"])).json()
     assert found["status"] == "incomplete"
     assert len(text_of(found)) == 4
     late = await app.http.post(f"/v1/responses/{begun['id']}/cancel")
@@ -144,10 +145,9 @@ async def test_the_background_is_cancelled_and_forgotten(app):
     assert (await get(app, begun["id"])).json()["status"] == "cancelled"
     other = await make(app, background=True)
     assert (await app.http.delete(f"/v1/responses/{other['id']}")).status_code == 200
-    for _ in range(200):
-        if not app.replica.admission.num_open:
-            break
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(PATIENCE):
+        while app.replica.admission.num_open:  # noqa: ASYNC110  it tells nobody
+            await asyncio.sleep(0.01)
     assert app.engine.num_open == app.replica.admission.num_open == 0
     assert (await get(app, other["id"])).status_code == 404
 

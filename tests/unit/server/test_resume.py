@@ -6,6 +6,7 @@ import re
 
 import pytest
 from tests.support.in_process import InProcess
+from tests.support.patience import PATIENCE
 
 ALICE, BOB = "sk-a", "sk-b"
 TOKENS = 30
@@ -59,16 +60,16 @@ class Connection:
         """Wait for that many events."""
         while len(self.events) < count:
             self._news.clear()
-            await asyncio.wait_for(self._news.wait(), 10)
+            await asyncio.wait_for(self._news.wait(), PATIENCE)
         return self
 
     async def leave(self):
         self._left.set()
-        await asyncio.wait_for(self.task, 10)
+        await asyncio.wait_for(self.task, PATIENCE)
         return self
 
     async def end(self):
-        await asyncio.wait_for(self.task, 10)
+        await asyncio.wait_for(self.task, PATIENCE)
         return self
 
 
@@ -88,19 +89,15 @@ def back(app, last, key=ALICE):
 
 
 async def idle(app):
-    for _ in range(1000):
-        if not app.engine.num_open and not app.replica.admission.num_open:
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("something still runs")
+    async with asyncio.timeout(PATIENCE):
+        while app.engine.num_open or app.replica.admission.num_open:  # noqa: ASYNC110  it tells nobody
+            await asyncio.sleep(0.001)
 
 
 async def running(app):
-    for _ in range(1000):
-        if app.engine.num_open:
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("nothing runs")
+    async with asyncio.timeout(PATIENCE):
+        while not app.engine.num_open:  # noqa: ASYNC110  it tells nobody
+            await asyncio.sleep(0.001)
 
 
 async def test_whatever_the_cut_the_parts_are_the_whole(tmp_path):

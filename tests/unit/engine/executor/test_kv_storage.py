@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.support.patience import PATIENCE
 
 from headrace.core.step import BlockLanding, BlockTransfer, StepPlan
 from headrace.engine.executor.kv_storage import KVStorage
@@ -32,7 +33,7 @@ def plan(loads=(), stores=()):
 
 def landed(storage, count):
     found = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while len(found) < count and time.monotonic() < deadline:
         found += storage.take_landed()
         time.sleep(0.001)

@@ -24,6 +24,7 @@ from tests.support.local_fleet import (
     swept,
     wait_gone,
 )
+from tests.support.patience import PATIENCE
 from tests.support.processes import until
 
 from headrace.config.fleet.pools import PoolConfig, ResourcesConfig
@@ -74,7 +75,7 @@ def test_its_socket_listens_before_it_runs(directory: Path, clock: FakeClock) ->
     spec = machine(directory, clock).start(POOL).spec
     assert spec is not None
     port = urlsplit(spec.url).port
-    with socket.create_connection(("127.0.0.1", port or 0), timeout=5):
+    with socket.create_connection(("127.0.0.1", port or 0), timeout=PATIENCE):
         pass
 
 
@@ -200,7 +201,7 @@ machine(Path(sys.argv[1]), SystemClock()).start(POOL)
     told = tmp_path / "pid"
     done = subprocess.run(
         [sys.executable, "-c", code, str(directory), str(told)],
-        timeout=60, check=False, cwd=Path(__file__).parents[4],
+        timeout=PATIENCE, check=False, cwd=Path(__file__).parents[4],
     )  # fmt: skip
     assert done.returncode == -signal.SIGKILL
     wait_gone(int(told.read_text()))

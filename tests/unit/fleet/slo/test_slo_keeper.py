@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fake_clock import FakeClock
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.slos import AlertsConfig, BurnRule, Measure, Objective, Severity
 from headrace.fleet.slo.alerts import Alerts
@@ -176,18 +177,18 @@ def test_the_last_write_waits_for_one_that_is_under_way(
     def slow_once(_: int) -> None:
         if not is_slow.is_set():
             is_slow.set()
-            goes_on.wait(10.0)
+            goes_on.wait(PATIENCE)
 
     monkeypatch.setattr(os, "fsync", slow_once)
     keeper = keeper_of(path, book_of(clock), clock)
     threads = [Thread(target=keeper.write, args=(data,)) for data in (b"first", b"last")]
     threads[0].start()
-    assert is_slow.wait(10.0)
+    assert is_slow.wait(PATIENCE)
     threads[1].start()
     threads[1].join(0.05)  # it waits, or it would have ended by now
     goes_on.set()
     for thread in threads:
-        thread.join(10.0)
+        thread.join(PATIENCE)
     assert path.read_bytes() == b"last"
     assert list(tmp_path.iterdir()) == [path]
     assert not caplog.records

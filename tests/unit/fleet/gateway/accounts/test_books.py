@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from tests.support.accounts_of import account_of, accounts_config, key, scope_with
 from tests.support.fake_clock import FakeClock
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.errors import AuthenticationError, BudgetExceededError, ConfigError
@@ -115,7 +116,7 @@ async def test_kill_9_between_reserving_and_settling_is_charged_at_the_next_star
         subprocess.run,
         [sys.executable, "-c", VICTIM, str(tmp_path)],
         cwd=ROOT,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == -9
@@ -133,6 +134,6 @@ async def test_kill_9_between_reserving_and_settling_is_charged_at_the_next_star
 def test_redis_is_imported_only_where_it_is_configured() -> None:
     code = "import sys, headrace.fleet.gateway.accounts.build; print('redis' in sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     assert done.stdout.strip() == "False"

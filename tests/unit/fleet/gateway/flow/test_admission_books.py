@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 from tests.support.admission_fleet import TWO, AdmissionFleet
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.flow import FlowConfig, PriorityClass, QueueBounds
 from headrace.core.errors import (
@@ -23,7 +24,7 @@ async def test_real_usage_corrects_the_shares() -> None:
     fleet.leave(held)
     # a was charged 2010 when its request began, and 10 of it stand: both its next turns come before b's first.
     for task in (*tasks["a"], *tasks["b"]):
-        await asyncio.wait([task], timeout=1.0)
+        await asyncio.wait([task], timeout=PATIENCE)
         fleet.leave(task.result())
     assert fleet.metrics.value(catalogue.FLOW_SERVED, ("a",)) == 30
     fleet.assert_idle()
@@ -100,7 +101,7 @@ async def test_another_configuration_keeps_everybody_in_the_queue() -> None:
     new = await fleet.queue(priority="new")
     fleet.leave(held)
     for task in (low, high, new):
-        await asyncio.wait([task], timeout=1.0)
+        await asyncio.wait([task], timeout=PATIENCE)
         fleet.leave(task.result())
     fleet.assert_idle()
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from tests.support.in_process_gateway import until
+from tests.support.patience import PATIENCE
 from tests.support.scripted_tools import Sources, http_tool, toolbox_of
 
 from headrace.config.fleet.tools import Grant, McpServer, Offer, ToolsConfig
@@ -78,7 +79,7 @@ async def test_only_the_servers_that_are_named_are_waited_for():
     sources = Sources(TWO)
     toolbox = toolbox_of(sources)
     sources.opened[1].is_connecting = True
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert await own(toolbox, [MCP]) == {"calc__add", "calc__sub"}
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
