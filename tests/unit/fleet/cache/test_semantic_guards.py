@@ -67,6 +67,20 @@ NEGATIVE = [
     ("opposites", "What are the pros of tea?", "What are the cons of tea?"),
     ("opposites", "largest city there", "smallest city there"),
     ("opposites", "advantages of tea", "disadvantages of tea"),
+    # code and formulas
+    ("code", "What is (2 + 3) * 4?", "What is 2 + (3 * 4)?"),
+    ("code", "What is 5!", "What is 5?"),
+    ("code", "What does x[:2] give?", "What does x[2:] give?"),
+    ("code", "What does x[1] mean?", "What does x{1} mean?"),
+    ("code", "What does f(a, b) do?", "What does f(a), b do?"),
+    ("code", "What does f(a) do?", "What does f(A) do?"),
+    ("code", "Explain if !done exit", "Explain if done exit"),
+    ("code", "Explain\nif x:\n    a()\n    b()", "Explain\nif x:\n    a()\nb()"),
+    ("code", "Explain\nif x:\n  y = 1\n  z = 2", "Explain\nif x:\n  y = 1\nz = 2"),
+    # nothing but fillers
+    ("words", "Hello", "Thanks"),
+    ("words", "Please do", "Please"),
+    # one word swapped
     # one word swapped
     ("words", "What is the capital of France?", "What is the capital of Spain?"),
     ("words", "weather in oslo today", "weather in rome today"),
@@ -85,6 +99,8 @@ POSITIVE = [
     ("Explain gravity.", "Can you please explain gravity?"),
     ("Add two and three", "add 2 and 3"),
     ("It's the dog's bowl", "It is the dog’s bowl"),
+    ("What does f(a, b) do?", "What does f( a, b ) do"),
+    ("Hello", "hello"),
 ]
 
 

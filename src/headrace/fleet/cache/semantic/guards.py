@@ -27,6 +27,9 @@ _PLAIN: Final = re.compile(r"\w+")
 _CODE: Final = re.compile(r"[A-Z]{2}|[^\W\d]+\d|\d+[^\W\d]")
 _SMALL: Final = re.compile(r"[a-z]")
 _LARGE: Final = re.compile(r"[A-Z]")
+#: What makes a text code or a formula: brackets, a factorial, a negation, a line that is set in.
+_FORMAL: Final = re.compile(r"[()\[\]{}]|\d!|!(?=[\w=])|(?m:^[ \t]+\S)")
+_SIGN_OR_WORD: Final = re.compile(r"\w+|[^\w\s]")
 _SIGNS: Final = frozenset("?.,!;:'\"`()[]{}…–—’“”«»")
 _OPPOSITES: Final = [tuple(pair.split()) for pair in lexicon.OPPOSITES]
 
@@ -37,7 +40,11 @@ def differs(one: str, other: str, *, max_new_words: int = 0) -> str | None:
     for name, marks in _MARKS:
         if marks(a) != marks(b):
             return name
+    if (_FORMAL.search(a) or _FORMAL.search(b)) and _formal(a) != _formal(b):
+        return "code"
     first, second = _words(a), _words(b)
+    if not (first and second) and a.casefold() != b.casefold():
+        return "words"  # nothing but fillers: what they say is all that there is
     for name, kept in _KEPT:
         if kept(first) != kept(second):
             return name
@@ -49,6 +56,14 @@ def differs(one: str, other: str, *, max_new_words: int = 0) -> str | None:
     if max((mine - theirs).total(), (theirs - mine).total()) > max_new_words:
         return "words"
     return None
+
+
+def _formal(text: str) -> list[tuple[str, list[str]]]:
+    """Each line's indentation, words and signs: in code and formulas none of them is mere wording."""
+    lines = (line for line in text.rstrip("?. \n").split("\n") if line.strip())
+    return [
+        (line[: len(line) - len(line.lstrip())], _SIGN_OR_WORD.findall(line)) for line in lines
+    ]
 
 
 def _numbers(text: str) -> list[str]:
