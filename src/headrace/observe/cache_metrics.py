@@ -42,8 +42,8 @@ SEMANTIC_LOOKUPS = Metric(
 )  # fmt: skip
 SEMANTIC_GUARDED = Metric(
     "headrace_semantic_cache_guarded_total", Kind.COUNTER, "questions",
-    "Similar questions that were kept apart, by guard: numbers, units, quotes, names, symbols, negation, relations, "
-    "scope, opposites, order, words.",
+    "Similar questions that were kept apart, by guard: numbers, units, quotes, names, symbols, code, negation, "
+    "relations, scope, opposites, order, words.",
     ("guard",), server_wide=True,
 )  # fmt: skip
 SEMANTIC_SHADOW = Metric(

@@ -1,11 +1,15 @@
 """The embedded store: one SQLite database, used by one thread, so that the event loop never waits for it.
 
 Several processes may use one file: the sums stand in the database and are kept by triggers. A file that SQLite finds
-damaged, or of another version, is emptied: it is a cache.
+damaged, whenever it does, or that is of another version, is begun anew: it is a cache.
+
+The bound of bytes is that of the file: of its pages in use, which may be twice what lies in them. Pages that are free
+beyond it are given back.
 """
 
 import asyncio
 import contextlib
+import logging
 import os
 import sqlite3
 from collections.abc import Callable
@@ -20,7 +24,9 @@ from headrace.fleet.cache.store import StoreError
 
 T = TypeVar("T")
 
-VERSION: Final = 1
+log = logging.getLogger("headrace.cache")
+
+VERSION: Final = 2
 #: Entries that one put removes at most, beyond its own needs: expired ones.
 _SWEEP: Final = 64
 #: A last use is noted again only after so many seconds: a hit seldom writes.
@@ -31,21 +37,28 @@ _MAX_WAITING: Final = 1024
 _PATIENCE: Final = 2.0
 #: What an entry costs beside its value.
 _OVERHEAD: Final = 128
-_SCHEMA: Final = """
-CREATE TABLE answers (
-    key BLOB PRIMARY KEY, value BLOB NOT NULL, bytes INTEGER NOT NULL, expires REAL NOT NULL, used REAL NOT NULL
-);
-CREATE INDEX answers_used ON answers (used);
-CREATE INDEX answers_expires ON answers (expires);
-CREATE TABLE sums (entries INTEGER NOT NULL, bytes INTEGER NOT NULL);
-INSERT INTO sums VALUES (0, 0);
-CREATE TRIGGER answers_in AFTER INSERT ON answers BEGIN
-    UPDATE sums SET entries = entries + 1, bytes = bytes + new.bytes;
-END;
-CREATE TRIGGER answers_out AFTER DELETE ON answers BEGIN
-    UPDATE sums SET entries = entries - 1, bytes = bytes - old.bytes;
-END;
-"""
+#: Bytes of an empty file, which are not counted.
+_BASE: Final = 64 * 1024
+#: Pages that one put gives back at most.
+_GIVEN_BACK: Final = 256
+#: Bytes of its log that stay when all of that stands in the file.
+_LOG: Final = 4 * 1024 * 1024
+#: SQLite's codes for a file that is damaged, and for one that is none of its own.
+_DAMAGED: Final = (11, 26)
+_SCHEMA: Final = (
+    "CREATE TABLE answers (key BLOB PRIMARY KEY, value BLOB NOT NULL, bytes INTEGER NOT NULL, "
+    "expires REAL NOT NULL, used REAL NOT NULL)",
+    "CREATE INDEX answers_used ON answers (used)",
+    "CREATE INDEX answers_expires ON answers (expires)",
+    "CREATE TABLE sums (entries INTEGER NOT NULL, bytes INTEGER NOT NULL)",
+    "INSERT INTO sums VALUES (0, 0)",
+    "CREATE TRIGGER answers_in AFTER INSERT ON answers BEGIN "
+    "UPDATE sums SET entries = entries + 1, bytes = bytes + new.bytes; END",
+    "CREATE TRIGGER answers_out AFTER DELETE ON answers BEGIN "
+    "UPDATE sums SET entries = entries - 1, bytes = bytes - old.bytes; END",
+)
+
+Work = Callable[[sqlite3.Connection], T]
 
 
 class SqliteStore:
@@ -60,27 +73,29 @@ class SqliteStore:
         self.evictions = 0
         self._waiting = 0
         self._fuse = Fuse(clock)
-        self._db = self._open()
+        self._db: sqlite3.Connection | None = self._open()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
 
     async def get(self, key: bytes) -> bytes | None:
-        return await self._soon(lambda: self._get(key))
+        return await self._soon(lambda db: self._get(db, key))
 
     async def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        await self._run(lambda: self._put(key, value, ttl))
+        await self._run(lambda db: self._put(db, key, value, ttl))
 
     async def forget(self, key: bytes | None = None) -> None:
-        await self._run(lambda: self._forget(key))
+        """All: the file holds nothing of it any more."""
+        await self._run(lambda db: _forget(db, key))
 
     async def size(self) -> tuple[int, int] | None:
-        return await self._soon(self._sums)
+        return await self._soon(_sums)
 
     async def close(self) -> None:
         """Waits for what runs; what waits is dropped."""
         await asyncio.to_thread(self._thread.shutdown, wait=True, cancel_futures=True)
-        self._db.close()
+        if self._db is not None:
+            self._db.close()
 
-    async def _soon(self, work: Callable[[], T]) -> T:
+    async def _soon(self, work: Work[T]) -> T:
         """In `_PATIENCE`, or not at all."""
         if self._fuse.is_blown:
             raise StoreError("The cache's database is left alone: it is too slow.")
@@ -93,7 +108,7 @@ class SqliteStore:
         self._fuse.held()
         return found
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    async def _run(self, work: Work[T]) -> T:
         if self._waiting >= _MAX_WAITING:
             raise StoreError("The cache's database has more to do than it can.")
         self._waiting += 1
@@ -105,64 +120,72 @@ class SqliteStore:
         finally:
             self._waiting -= 1
 
-    def _transact(self, work: Callable[[], T]) -> T:
+    def _transact(self, work: Work[T]) -> T:
         try:
+            if self._db is None:
+                self._db = _opened(self._path)
             with self._db:
-                return work()
+                return work(self._db)
         except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+                self._begin_anew()
             raise StoreError(f"The cache's database failed: {error}.") from None
+        except OSError as error:
+            raise StoreError(f"The cache's file cannot be used: {error}.") from None
 
-    def _get(self, key: bytes) -> bytes | None:
+    def _begin_anew(self) -> None:
+        """The file is damaged: none of it can be relied on. The next call makes another."""
+        log.warning("The cache's file %s is damaged, and begun anew", self._path)
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        if self._path is not None:
+            _remove(self._path)
+
+    def _get(self, db: sqlite3.Connection, key: bytes) -> bytes | None:
         now = self._clock.wall()
-        row = self._db.execute(
+        row = db.execute(
             "SELECT value, used FROM answers WHERE key = ? AND expires > ?", (key, now)
         ).fetchone()
         if row is None:
             return None
         value, used = row
         if now - used > _USE_GRAIN:
-            self._db.execute("UPDATE answers SET used = ? WHERE key = ?", (now, key))
+            db.execute("UPDATE answers SET used = ? WHERE key = ?", (now, key))
         return bytes(value)
 
-    def _put(self, key: bytes, value: bytes, ttl: float) -> None:
+    def _put(self, db: sqlite3.Connection, key: bytes, value: bytes, ttl: float) -> None:
         now = self._clock.wall()
         size = len(value) + _OVERHEAD
         if size > self._max_bytes:
             return
         # A trigger does not see what REPLACE removes.
-        self._db.execute("DELETE FROM answers WHERE key = ?", (key,))
-        self._db.execute(
+        db.execute("DELETE FROM answers WHERE key = ?", (key,))
+        db.execute(
             "DELETE FROM answers WHERE key IN (SELECT key FROM answers WHERE expires <= ? LIMIT ?)",
             (now, _SWEEP),
         )
-        self._make_room(size)
-        self._db.execute(
-            "INSERT INTO answers VALUES (?, ?, ?, ?, ?)", (key, value, size, now + ttl, now)
-        )
+        self._make_room(db, size)
+        db.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?)", (key, value, size, now + ttl, now))
+        if _page_bytes(db, is_free_too=True) > self._max_bytes + _BASE:
+            _give_back(db, _GIVEN_BACK)
 
-    def _make_room(self, size: int) -> None:
-        entries, total = self._sums()
-        while entries + 1 > self._max_entries or total + size > self._max_bytes:
-            self._db.execute(
+    def _make_room(self, db: sqlite3.Connection, size: int) -> None:
+        entries, total = _sums(db)
+        while entries + 1 > self._max_entries or self._is_full(db, total, size):
+            db.execute(
                 "DELETE FROM answers WHERE key IN (SELECT key FROM answers ORDER BY used LIMIT ?)",
                 (max(1, min(_SWEEP, entries // 16)),),
             )
-            left, total = self._sums()
+            left, total = _sums(db)
             self.evictions += entries - left
             if left == entries:
                 return
             entries = left
 
-    def _forget(self, key: bytes | None) -> None:
-        if key is None:
-            self._db.execute("DELETE FROM answers")
-            self._db.execute("UPDATE sums SET entries = 0, bytes = 0")
-        else:
-            self._db.execute("DELETE FROM answers WHERE key = ?", (key,))
-
-    def _sums(self) -> tuple[int, int]:
-        entries, total = self._db.execute("SELECT entries, bytes FROM sums").fetchone()
-        return int(entries), int(total)
+    def _is_full(self, db: sqlite3.Connection, total: int, size: int) -> bool:
+        in_use = _page_bytes(db, is_free_too=False)
+        return max(total, in_use - _BASE) + size > self._max_bytes
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -170,8 +193,8 @@ class SqliteStore:
                 self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
                 return _opened(self._path)
-            except sqlite3.DatabaseError:
-                if self._path is None or not _is_ours(self._path):
+            except sqlite3.DatabaseError as error:
+                if self._path is None or _is_busy(error) or not _is_ours(self._path):
                     raise
                 _remove(self._path)
                 return _opened(self._path)
@@ -185,18 +208,82 @@ def _opened(path: Path | None) -> sqlite3.Connection:
         if path is not None:
             # Answers are other people's conversations.
             os.chmod(path, 0o600)  # noqa: PTH101
-            db.execute("PRAGMA journal_mode = WAL")
+        # Only while there is no table yet.
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        if path is not None:
+            _keep_log(db)
             db.execute("PRAGMA synchronous = NORMAL")
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, VERSION):
+            db.execute(f"PRAGMA journal_size_limit = {_LOG}")
+        if _version(db) not in (0, VERSION):
             raise sqlite3.DatabaseError("it is of another version of headrace")
-        if version == 0:
-            db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+        if not _version(db):
+            db.execute("BEGIN IMMEDIATE")
+            if not _version(db):  # another process may have been quicker
+                for statement in _SCHEMA:
+                    db.execute(statement)
+                db.execute(f"PRAGMA user_version = {VERSION}")
+            db.commit()
         db.execute("SELECT entries, bytes FROM sums").fetchone()
     except BaseException:
         db.close()
         raise
     return db
+
+
+def _keep_log(db: sqlite3.Connection) -> None:
+    """Readers need not wait for writers from now on."""
+    for _ in range(5):
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if not _is_busy(error):
+                raise
+            # Another process does just that. Asking does not wait for it, but beginning to write does.
+            db.execute("BEGIN IMMEDIATE")
+            db.rollback()
+        else:
+            return
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _sums(db: sqlite3.Connection) -> tuple[int, int]:
+    entries, total = db.execute("SELECT entries, bytes FROM sums").fetchone()
+    return int(entries), int(total)
+
+
+def _page_bytes(db: sqlite3.Connection, *, is_free_too: bool) -> int:
+    (pages,) = db.execute("PRAGMA page_count").fetchone()
+    (free,) = db.execute("PRAGMA freelist_count").fetchone()
+    (size,) = db.execute("PRAGMA page_size").fetchone()
+    return int(size * (pages if is_free_too else pages - free))
+
+
+def _give_back(db: sqlite3.Connection, num_pages: int) -> None:
+    """Free pages, as many as there are up to `num_pages`; 0: all. Commits what was done before."""
+    # Not `execute`, which has one page given back and no more.
+    db.executescript(f"PRAGMA incremental_vacuum({num_pages})")
+
+
+def _forget(db: sqlite3.Connection, key: bytes | None) -> None:
+    if key is not None:
+        db.execute("DELETE FROM answers WHERE key = ?", (key,))
+        return
+    db.execute("DELETE FROM answers")
+    db.execute("UPDATE sums SET entries = 0, bytes = 0")
+    _give_back(db, 0)
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    """Another process has it, or the disk fails: that is no reason to remove it."""
+    # OperationalError too where a table is not what it should be.
+    return (
+        isinstance(error, sqlite3.OperationalError)
+        and getattr(error, "sqlite_errorcode", 1) & 0xFF != 1
+    )
 
 
 def _is_ours(path: Path) -> bool:

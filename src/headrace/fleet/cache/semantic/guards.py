@@ -61,9 +61,7 @@ def differs(one: str, other: str, *, max_new_words: int = 0) -> str | None:
 def _formal(text: str) -> list[tuple[str, list[str]]]:
     """Each line's indentation, words and signs: in code and formulas none of them is mere wording."""
     lines = (line for line in text.rstrip("?. \n").split("\n") if line.strip())
-    return [
-        (line[: len(line) - len(line.lstrip())], _SIGN_OR_WORD.findall(line)) for line in lines
-    ]
+    return [(line[: len(line) - len(line.lstrip())], _SIGN_OR_WORD.findall(line)) for line in lines]
 
 
 def _numbers(text: str) -> list[str]:
