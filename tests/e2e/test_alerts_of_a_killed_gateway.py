@@ -33,6 +33,7 @@ def write(file: Path, replica: FakeReplica, hook: int, slos: list[dict[str, Any]
         json.dumps(
             {
                 "gateway": {"port": 0, "admin_keys": "operator"},
+                "health": {"probe_timeout": 60},
                 "replicas": [{"url": replica.url}],
                 "slos": slos,
                 "alerts": {

@@ -134,7 +134,9 @@ async def test_events_prove_right_and_foretell_hits(
 def gateway(server: ServeProcess, endpoint: str, tmp_path: Path) -> Iterator[str]:
     file = tmp_path / "fleet.yaml"
     replica = f"{{url: '{server.url}', id: r, peer_token: {SECRET}, kv_events: '{endpoint}'}}"
-    file.write_text(f"gateway: {{port: 0}}\nreplicas: [{replica}]\n", "utf-8")
+    file.write_text(
+        f"gateway: {{port: 0}}\nhealth: {{probe_timeout: 60s}}\nreplicas: [{replica}]\n", "utf-8"
+    )
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace", "gateway", str(file)],
         stdin=subprocess.DEVNULL,

@@ -18,6 +18,7 @@ ALICE, BOB = {"authorization": "Bearer sk-alice"}, {"authorization": "Bearer sk-
 FLEET = """
 gateway: {port: 0, retries: {patience: 20s}}
 routing: {policy: round_robin}
+health: {probe_timeout: 60s}
 accounts:
   keys: [{name: alice, key: sk-alice}, {name: bob, key: sk-bob}]
 replicas:

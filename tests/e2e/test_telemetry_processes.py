@@ -53,6 +53,7 @@ def gateway(
     file.write_text(
         f"""
 gateway: {{port: 0, admin_keys: boss}}
+health: {{probe_timeout: 60s}}
 tracing: {{otlp_endpoint: '{receiver.url}'}}
 alerts: {{file: '{directory / "slos.json"}'}}
 slos:
@@ -224,4 +225,4 @@ def test_prometheus_scrapes_both_and_answers(
         )
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(PATIENCE)

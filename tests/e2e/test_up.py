@@ -18,7 +18,7 @@ FLEET = """
 gateway: {{port: 0, admin_keys: {key}}}
 drivers: {{local: {{directory: {directory}}}}}
 autoscaler: {{period: 0.2s, min_backoff: 0.2s}}
-health: {{probe_period: 0.1s}}
+health: {{probe_period: 0.1s, probe_timeout: 60s}}
 pools:
   - name: chat
     model: {model}

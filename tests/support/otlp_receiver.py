@@ -9,6 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from tests.support.patience import PATIENCE
 
 
 class OtlpReceiver:
@@ -59,7 +60,7 @@ class OtlpReceiver:
 
     def __exit__(self, *exc: object) -> None:
         self._http.shutdown()
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         self._http.server_close()
 
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.fake_sse import FakeSSE, serve
+from tests.support.patience import PATIENCE
 
 from headrace.cli.main import main
 
@@ -79,21 +80,21 @@ def test_a_trace_is_replayed(tmp_path: Path) -> None:
         (FakeSSE(ending="cut"), "disconnected"),
         (FakeSSE(ending="error"), "stream error"),
         (FakeSSE(ending="nothing"), "empty stream"),
-        (FakeSSE(first=5.0), "timeout"),
+        (FakeSSE(first=PATIENCE), "timeout"),
     ],
 )
 def test_every_failure_is_counted_by_kind(tmp_path: Path, fake: FakeSSE, kind: str) -> None:
     with serve(fake):
         status, report = run(
             fake, tmp_path, "--concurrency", "2", "--num-requests", "4", "--output-tokens", "3",
-            "--timeout", "300ms",
+            "--timeout", "300ms" if kind == "timeout" else f"{PATIENCE:g}s",
         )  # fmt: skip
     assert status == 1
     assert report["runs"][0]["errors"] == {kind: 4}
 
 
 def test_a_flood_is_bounded_by_max_in_flight(tmp_path: Path) -> None:
-    with serve(FakeSSE(first=0.3)) as fake:
+    with serve(FakeSSE(first=2.0)) as fake:
         _, report = run(
             fake, tmp_path, "--rate", "100000", "--num-requests", "20", "--max-in-flight", "5",
             "--output-tokens", "1",

@@ -7,6 +7,7 @@ import weakref
 import msgspec
 import pytest
 from tests.support.fake_engine import POISON_STEP, FakeEngine, FakeOptions
+from tests.support.patience import PATIENCE
 
 from headrace.config.engine import EngineConfig, ModelConfig
 from headrace.core.clock import SystemClock
@@ -40,7 +41,7 @@ class Server:
 
     def __init__(self, sock):
         self.socket = sock
-        self.socket.settimeout(10)
+        self.socket.settimeout(PATIENCE)
         self._reader, self._codec, self._frames = FrameReader(), Codec(), []
 
     def send(self, *messages):
@@ -104,7 +105,7 @@ class Loop:
 
     def __exit__(self, *exc):
         self.parent.socket.close()
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
 
 
@@ -190,7 +191,7 @@ def test_it_gives_up_at_once_when_the_executor_is_broken():
 
 
 def test_while_it_waits_on_purpose_it_sleeps_and_says_so():
-    engine = FakeEngine(FakeOptions(hold=0.5), SystemClock())
+    engine = FakeEngine(FakeOptions(hold=2.0), SystemClock())
     turns, step = [], engine.step
     engine.step = lambda: turns.append(0) or step()
     with Loop(engine) as loop:
@@ -198,7 +199,7 @@ def test_while_it_waits_on_purpose_it_sleeps_and_says_so():
         first = loop.parent.next()
         assert first.stats.waits_until == engine.wake_at()
         assert len(loop.parent.events_of("a")) == 3
-    assert len(turns) < 12  # polled every 2 ms it would be 250
+    assert len(turns) < 12  # polled every 2 ms it would be 1,000
 
 
 def test_a_good_step_between_failed_ones_starts_the_count_again():
@@ -228,7 +229,7 @@ def test_it_ends_with_a_stop_or_with_the_parent(end):
             loop.parent.send(Stop())
         else:
             loop.parent.socket.close()
-        loop._thread.join(10)
+        loop._thread.join(PATIENCE)
         assert not loop._thread.is_alive()
 
 

@@ -266,7 +266,7 @@ def test_several_processes_may_start_at_once(model, cache):
         child.start()
     digests = {results.get(timeout=PATIENCE)[0] for _ in children}
     for child in children:
-        child.join(60)
+        child.join(PATIENCE)
         assert child.exitcode == 0
     assert digests == {load(model, None).digest}
     assert len(list(cache.iterdir())) == 1

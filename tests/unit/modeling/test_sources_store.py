@@ -90,7 +90,7 @@ def test_processes_that_want_one_model_fetch_it_once(store):
         child.start()
     paths = {results.get(timeout=PATIENCE) for _ in children}
     for child in children:
-        child.join(60)
+        child.join(PATIENCE)
     assert paths == {str(store.directory / "x" / "m.gguf")}
     assert calls.value == 1
 
@@ -100,18 +100,18 @@ def test_a_second_fetch_waits_and_then_finds(store, capsys):
 
     def slow(files, work):
         entered.set()
-        assert release.wait(30)
+        assert release.wait(PATIENCE)
         return writing()(files, work)
 
     found = []
     first = threading.Thread(target=lambda: found.append(store.obtain("x", "src", slow)))
     first.start()
-    assert entered.wait(30)
+    assert entered.wait(PATIENCE)
     second = threading.Thread(target=lambda: found.append(store.obtain("x", "src", failing)))
     second.start()
     release.set()
-    first.join(30)
-    second.join(30)
+    first.join(PATIENCE)
+    second.join(PATIENCE)
     assert found == [store.directory / "x" / "m.gguf"] * 2
 
 

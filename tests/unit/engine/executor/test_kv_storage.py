@@ -81,7 +81,7 @@ def test_a_load_that_is_not_over_is_not_begun_again(tier):
     class Slow(MemoryTier):
         def fetch(self, group, key):
             calls.append(key)
-            gate.wait(20)
+            gate.wait(PATIENCE)
             return super().fetch(group, key)
 
     tier = Slow(1 << 20)

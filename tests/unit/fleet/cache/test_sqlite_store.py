@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.fake_clock import FakeClock
+from tests.support.patience import PATIENCE
 
 from headrace.core.errors import ConfigError
 from headrace.fleet.cache import sqlite_store
@@ -151,7 +152,7 @@ async def test_a_disk_that_hangs_is_a_miss_and_left_alone(
             await look(store)
     finally:
         gate.set()
-    hanging.result(10)
+    hanging.result(PATIENCE)
     clock.advance(10.0)
     monkeypatch.setattr(sqlite_store, "_PATIENCE", 60.0)
     assert await store.get(b"k") is None

@@ -5,6 +5,7 @@ import pytest
 from starlette.routing import Router
 from tests.support.accounts_of import TWO_CLASSES, accounts_config, flow_config, key
 from tests.support.fake_clock import FakeClock
+from tests.support.patience import PATIENCE
 
 from headrace.cli import fleet_accounts
 from headrace.cli.main import main
@@ -166,7 +167,7 @@ class Direct:
         yield self._answer(self._desk.raw("GET", path))
 
     def _answer(self, asked):
-        status, answer = asyncio.run_coroutine_threadsafe(asked, self._loop).result(10)
+        status, answer = asyncio.run_coroutine_threadsafe(asked, self._loop).result(PATIENCE)
         if status >= 400:
             raise HeadraceError(answer["error"]["message"])
         return answer
