@@ -3,13 +3,15 @@
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from headrace.cli.admin_client import add_gateway, admin_client
 from headrace.cli.flags import Parser
 from headrace.cli.tables import table
+
+SLO_COLUMNS: Final = ("slo", "model", "target", "attainment", "recent", "budget_left", "severity")
 
 
 def alerts_main(argv: Sequence[str]) -> int:
@@ -33,9 +35,8 @@ def slos_main(argv: Sequence[str]) -> int:
     if arguments.get("json"):
         _show_json(found)
     else:
-        columns = ("slo", "model", "target", "attainment", "recent", "budget_left", "severity")
         rows = [_slo(report) for report in found["slos"]]
-        print(table(rows, columns) if rows else "No objective has counted a request yet.")
+        print(table(rows, SLO_COLUMNS) if rows else "No objective has counted a request yet.")
     return 0
 
 

@@ -18,7 +18,7 @@ from headrace.config.fleet.scaling import AutoscalerConfig
 from headrace.core.stats import ReplicaRole
 from headrace.fleet.autoscaler.groups import GroupKey, Holding, key_of, shared_out
 from headrace.fleet.autoscaler.scale import Bounds, ScalingState, decide
-from headrace.fleet.autoscaler.values import Decision, Signals
+from headrace.fleet.autoscaler.values import Decision, Limit, Signals
 
 OVERRIDE = "override"
 
@@ -97,7 +97,7 @@ def _group(
                 decision,
                 policy=OVERRIDE,
                 reason=f"set to {holding.override} by an operator",
-                limited_by=OVERRIDE,
+                limited_by=str(Limit.OVERRIDE),
             )
         found[name] = decision
     return found, state
@@ -121,7 +121,7 @@ def _wake_together(views: Sequence[GroupView], decisions: dict[str, Decision]) -
                     decisions[free.pool.name],
                     desired=1,
                     reason=f"its {other} replicas are awake",
-                    limited_by="role",
+                    limited_by=str(Limit.ROLE),
                 )
 
 
@@ -149,7 +149,7 @@ def _keep_budget(
         if spare:
             over -= spare * costs[name]
             desired = decision.desired - spare
-            decisions[name] = replace(decision, desired=desired, limited_by="budget")
+            decisions[name] = replace(decision, desired=desired, limited_by=str(Limit.BUDGET))
 
 
 def _too_many(over: float, cost: float, added: int) -> int:

@@ -29,7 +29,7 @@ from headrace.fleet.autoscaler.forecast import Forecast
 from headrace.fleet.autoscaler.need import Scene, replicas_down, replicas_up
 from headrace.fleet.autoscaler.policies import predictive, schedule, tokens_per_second
 from headrace.fleet.autoscaler.policies.choose import POLICIES
-from headrace.fleet.autoscaler.values import Decision, Signals
+from headrace.fleet.autoscaler.values import Decision, Limit, Signals
 
 #: Policies that know what a burst needs.
 _KNOW_BURSTS = (PolicyKind.TOKENS_PER_SECOND, PolicyKind.PREDICTIVE)
@@ -69,9 +69,9 @@ class _Wish(NamedTuple):
     reason: str
     limit: str = ""
 
-    def held(self, size: int, limit: str) -> "_Wish":
+    def held(self, size: int, limit: Limit) -> "_Wish":
         """As `size`, by this rule, if that differs."""
-        return self if size == self.size else self._replace(size=size, limit=limit)
+        return self if size == self.size else self._replace(size=size, limit=str(limit))
 
 
 def decide(
@@ -89,8 +89,8 @@ def decide(
     current = max(0, signals.num_ready + signals.num_pending - bounds.surplus)
     wish = _wanted(scene, current)
     wish = _floored(wish, scene, state, bounds, cold_start)
-    wish = wish.held(max(wish.size, bounds.least), "min_replicas")
-    wish = wish.held(min(wish.size, bounds.most), "max_replicas")
+    wish = wish.held(max(wish.size, bounds.least), Limit.MIN_REPLICAS)
+    wish = wish.held(min(wish.size, bounds.most), Limit.MAX_REPLICAS)
     wish, state = _delayed(wish, state, scene, current, bounds)
     wish = _stepped(wish, state, scene, current, bounds)
     if wish.size < current:
@@ -146,13 +146,13 @@ def _wanted(scene: Scene, current: int) -> _Wish:
     signals, config = scene.signals, scene.config
     need = POLICIES[config.policy](scene)
     if need is None:
-        return _Wish(current, _unknown(signals), "missing_data" if current else "")
+        return _Wish(current, _unknown(signals), str(Limit.MISSING_DATA) if current else "")
     low, high = replicas_up(need, config.tolerance), replicas_down(need, config.down_margin)
     wish = _Wish(min(max(current, low), max(low, high)), need.reason)
     if signals.num_reporting < signals.num_ready and wish.size < current:
         silent = signals.num_ready - signals.num_reporting
         wish = wish._replace(reason=f"{wish.reason}; {silent} replicas do not tell their load")
-        return wish.held(current, "missing_data")
+        return wish.held(current, Limit.MISSING_DATA)
     return wish
 
 
@@ -188,7 +188,7 @@ def _floored(
         )
     if not there_is_any or is_asleep_worthy(signals, config):
         return wish
-    return wish.held(1, "cooldown")
+    return wish.held(1, Limit.COOLDOWN)
 
 
 def _delayed(
@@ -206,19 +206,19 @@ def _delayed(
         is_urgent = not current or current < bounds.least
         waited = now - (state.above_since if state.above_since is not None else now)
         if waited < config.up_delay and not is_urgent:
-            wish = wish.held(current, "delay")
+            wish = wish.held(current, Limit.DELAY)
     elif wish.size < current:
         if not wish.size and not bounds.least:
             return wish, state  # asleep: it has been idle as long as it must
         is_new = now - (state.since if state.since is not None else now) < config.down_delay
         highest = current if is_new else max(count for _, count in state.wishes)
         # A bound that was lowered is kept at once.
-        wish = wish.held(max(wish.size, min(current, highest, bounds.most)), "cooldown")
+        wish = wish.held(max(wish.size, min(current, highest, bounds.most)), Limit.COOLDOWN)
         burst = max((count for _, count in state.bursts), default=0)
         least = min(current, burst, bounds.most)
         if least > wish.size:
             said = f"a burst of the last {config.burst_memory / 60:.0f} min took {burst}"
-            wish = _Wish(least, f"{wish.reason}; {said}", "burst")
+            wish = _Wish(least, f"{wish.reason}; {said}", str(Limit.BURST))
     return wish, state
 
 
@@ -236,11 +236,13 @@ def _stepped(wish: _Wish, state: ScalingState, scene: Scene, current: int, bound
     if wish.size > current:
         floor, _ = schedule.floor(config, scene.wall)
         step = current + max(config.max_step_up, current)
-        return wish.held(min(wish.size, max(step, bounds.least, min(floor, bounds.most))), "step")
+        return wish.held(
+            min(wish.size, max(step, bounds.least, min(floor, bounds.most))), Limit.STEP
+        )
     if wish.size < current and (wish.size or bounds.least):
         last = state.stepped_down
         kept = min(current, bounds.most)
         if last is not None and scene.signals.at - last < config.down_pause:
-            return wish.held(kept, "cooldown")
-        return wish.held(min(kept, max(wish.size, current - config.max_step_down)), "step")
+            return wish.held(kept, Limit.COOLDOWN)
+        return wish.held(min(kept, max(wish.size, current - config.max_step_down)), Limit.STEP)
     return wish

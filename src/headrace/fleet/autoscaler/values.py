@@ -1,5 +1,7 @@
 """What policies see and say. None is "not told", never zero."""
 
+from enum import StrEnum
+
 from msgspec import Struct
 
 
@@ -64,6 +66,21 @@ class Signals(Struct, frozen=True, kw_only=True):
     """A device is slowed down by heat or power; for information."""
 
 
+class Limit(StrEnum):
+    """What keeps a decision from what its policy wants, or from less. docs/guides/autoscaling.md explains each."""
+
+    MIN_REPLICAS = "min_replicas"
+    MAX_REPLICAS = "max_replicas"
+    DELAY = "delay"
+    STEP = "step"
+    COOLDOWN = "cooldown"
+    BURST = "burst"
+    MISSING_DATA = "missing_data"
+    ROLE = "role"
+    BUDGET = "budget"
+    OVERRIDE = "override"
+
+
 class Decision(Struct, frozen=True, kw_only=True):
     """What a pool should be, and why."""
 
@@ -78,7 +95,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     reason: str
     """One sentence with the figures that led to it."""
     limited_by: str = ""
-    """What kept it from more or fewer: max_replicas, min_replicas, cooldown, delay, step, budget, missing_data, override;
-    burst: what one took is kept."""
+    """What kept it from more or fewer: min_replicas, max_replicas, delay, step, cooldown, burst, missing_data, role, budget
+    or override; empty: nothing."""
     is_advisory: bool = False
     """Only logged, not done."""
