@@ -17,6 +17,7 @@ from headrace.core.clock import Clock
 from headrace.core.errors import ConfigError
 from headrace.observe.catalogue import TRACE_SPANS
 from headrace.observe.metrics import Metrics
+from headrace.observe.tracing.reach import Reach
 from headrace.observe.tracing.tracer import Tracer
 from headrace.observe.tracing.values import Span, SpanKind
 
@@ -50,6 +51,7 @@ class OtlpExporter:
         self._url = url
         self._service = service
         self._queue: queue.Queue[Span | None] = queue.Queue(max_queued)
+        self._reach = Reach(url)
         self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
         self._num_exported = self._num_failed = self._num_dropped = 0
 
@@ -89,12 +91,16 @@ class OtlpExporter:
         except Exception:
             log.exception("Traces cannot be sent")
             return
-        is_open = True
-        while is_open:
-            batch, is_open = self._take()
-            if batch:
-                self._send(sender, words, batch)
-        sender.shutdown()
+        self._reach.listen()
+        try:
+            is_open = True
+            while is_open:
+                batch, is_open = self._take()
+                if batch:
+                    self._send(sender, words, batch)
+            sender.shutdown()
+        finally:
+            self._reach.close()
 
     def _take(self) -> tuple[list[Span], bool]:
         """The next batch; False when it is the last."""
@@ -113,16 +119,18 @@ class OtlpExporter:
         return batch, True
 
     def _send(self, sender: Any, words: "_Words", batch: list[Span]) -> None:
+        reason = ""
         try:
             result = sender.export([readable(span, words) for span in batch])
             is_good = result.name == "SUCCESS"
-        except Exception:
-            log.exception("Spans could not be sent")
-            is_good = False
+        except Exception as error:  # noqa: BLE001 - told
+            is_good, reason = False, f"{type(error).__name__}: {error}"
         if is_good:
             self._num_exported += len(batch)
+            self._reach.arrived()
         else:
             self._num_failed += len(batch)
+            self._reach.lost(len(batch), reason)
 
 
 class _Words(NamedTuple):
