@@ -115,11 +115,12 @@ async def _answer_router(error: HTTPException, scope: Scope, send: Send, write: 
         await send_body(send, b"", status=204, headers={"allow": allow})
         return
     path = one_line(scope["path"][:200])
+    where = "; OpenAI's API is below /v1" if path == "/" else ""
     if error.status_code == 404:
-        where = "; OpenAI's API is below /v1" if path == "/" else ""
         message = f"There is no '{path}' here{where}."
     elif error.status_code == 405:
-        message = f"'{path}' does not take {scope['method']}; it takes {headers.get('Allow', '')}."
+        allowed = headers.get("Allow", "")
+        message = f"'{path}' does not take {scope['method']}; it takes {allowed}{where}."
     else:
         message = error.detail
     await send_problem(send, HttpError(error.status_code, message, headers), write)

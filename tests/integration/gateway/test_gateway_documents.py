@@ -72,3 +72,20 @@ async def test_an_example_of_the_page_is_answered() -> None:
     async with replicas(1) as fakes, gateway_over(fakes) as gateway:
         answer = await gateway.ask(**BY_PATH["/v1/chat/completions"].example or {})
         assert answer.status == 200
+
+
+async def test_a_browser_at_the_address_itself_is_led_to_the_dashboard_or_to_the_documents() -> (
+    None
+):
+    async with replicas(1) as fakes:
+        async with gateway_over(fakes) as gateway:
+            answer = await get(gateway, "/")
+            assert (answer.status, answer.headers["location"]) == (307, "docs")
+            wrong = await gateway.ask("/")
+            assert wrong.status == 405
+            assert b"OpenAI's API is below /v1" in wrong.body
+        async with gateway_over(fakes, closed(quick([spec_of(fakes[0])]))) as gateway:
+            answer = await get(gateway, "/")  # no key: it leads to a page that asks for one
+            assert (answer.status, answer.headers["location"]) == (307, "dashboard/")
+            assert (await get(gateway, "/dashboard/")).status == 200
+            assert (await get(gateway, "/docs")).status == 401

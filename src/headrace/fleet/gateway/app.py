@@ -12,7 +12,7 @@ from headrace.core.clock import Clock
 from headrace.core.errors import AuthenticationError
 from headrace.fleet.gateway.accounts.account import Account
 from headrace.fleet.gateway.build import Parts
-from headrace.fleet.gateway.documents import document_endpoints
+from headrace.fleet.gateway.documents import document_endpoints, front_endpoint
 from headrace.fleet.gateway.endpoints import ENDPOINTS
 from headrace.fleet.gateway.routes import model_list
 from headrace.fleet.gateway.service import ACCOUNT, Service
@@ -47,6 +47,7 @@ def build_app(
     service = parts.service
     routes = [*_routes(parts, clock), *parts.stored.endpoints(), *admin]
     routes += document_endpoints(service.answer, routes)
+    routes.append(front_endpoint(has_operators=operators is not None))
     router = Router(routes, redirect_slashes=False)
 
     async def routed(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,12 +1,12 @@
-"""`/openapi.json` and `/docs` of a gateway: what it passes on, and what it answers itself."""
+"""`/`, `/openapi.json` and `/docs` of a gateway: what it passes on, and what it answers itself."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from headrace.fleet.gateway.endpoints import ENDPOINTS
-from headrace.web.asgi import App
+from headrace.web.asgi import App, Receive, Scope, Send, send_body
 from headrace.web.documents import OPENAPI, PAGE, Documents
-from headrace.web.endpoint import Endpoint
+from headrace.web.endpoint import Access, Endpoint, Operation
 
 ABOUT: Final = (
     "One address for many replicas. What is passed on has the fields that the replicas take: those of headrace stand here; "
@@ -29,6 +29,23 @@ def document_endpoints(passed: App, routes: Sequence[Endpoint]) -> list[Endpoint
         Endpoint("GET", "/openapi.json", documents.openapi(), OPENAPI),
         Endpoint("GET", "/docs", documents.page(), PAGE),
     ]
+
+
+def front_endpoint(*, has_operators: bool) -> Endpoint:
+    """`/`: where a browser that was given the gateway's address is led, to the dashboard, or to the documents where nobody can
+    sign in there. It tells nothing itself; each of the two asks for its own keys.
+    """
+    # Relative, so that it holds behind a proxy that adds a prefix too. Not for good: the next start may lead elsewhere.
+    headers = {"location": "dashboard/" if has_operators else "docs", "cache-control": "no-store"}
+
+    async def lead(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send_body(send, b"", status=307, headers=headers)
+
+    summary = "Leads to the dashboard, or to these documents."
+    operation = Operation(
+        summary=summary, tag="documents", content_type="text/html", access=Access.OPEN
+    )
+    return Endpoint("GET", "/", lead, operation)
 
 
 def _is_file(route: Endpoint) -> bool:
