@@ -30,6 +30,8 @@ class Breaker:
         self._open_until = 0.0
         self._trial_until = 0.0
         self._is_open = False
+        self._doubted: set[int] = set()
+        """Requests that have counted and may have been at fault themselves."""
 
     def state(self, now: float) -> Circuit:
         """As it is now. HALF_OPEN only while its one request has not been given out."""
@@ -50,9 +52,17 @@ class Breaker:
         self._factor = 1
         self._is_open = False
         self._trial_until = 0.0
+        self._doubted.clear()
 
-    def note_failure(self, now: float) -> None:
-        """A request failed through the replica's fault."""
+    def note_failure(self, now: float, request: int | None = None) -> None:
+        """A request failed through the replica's fault; or, with `request`, perhaps through its own: then one of that number
+        counts once, however often it is sent, until another one succeeds.
+        """
+        if request is not None:
+            if request in self._doubted:
+                return
+            if len(self._doubted) < self.max_failures:  # those are enough to open it
+                self._doubted.add(request)
         self._num_failures += 1
         if self._is_open:
             if now < self._open_until:

@@ -84,6 +84,14 @@ class Call(Struct, frozen=True, kw_only=True, eq=False):
             self.body.get(name) in (None, 1, False) for name in ("n", "best_of", "use_beam_search")
         )
 
+    @property
+    def num_choices(self) -> int:
+        """Choices that a stream has when it is complete."""
+        prompt = self.body.get("prompt")
+        is_many = isinstance(prompt, list) and not all(isinstance(item, int) for item in prompt)
+        num_prompts = len(prompt) if is_many and isinstance(prompt, list) else 1
+        return max(1, _count(self.body.get("n")) * num_prompts, num_prompts)
+
 
 class Terms(NamedTuple):
     """What is reckoned with where a request does not say it."""

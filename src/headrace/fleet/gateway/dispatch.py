@@ -21,7 +21,7 @@ from headrace.fleet.gateway.endpoints import Kind
 from headrace.fleet.gateway.exchange import Exchange, RefusedError, UnfitError
 from headrace.fleet.gateway.hedging import hedged
 from headrace.fleet.gateway.pace import Pace
-from headrace.fleet.gateway.progress import Progress
+from headrace.fleet.gateway.progress import AnswerUsage, Progress
 from headrace.fleet.gateway.pulse import Pulse
 from headrace.fleet.gateway.replica_meter import ReplicaMeter
 from headrace.fleet.gateway.router import Choice, Router, Wanted
@@ -89,6 +89,8 @@ class Dispatch:
         self._attempts = Attempts(shared.config.retries, shared.budget)
         self._adds_usage = call.is_stream and call.endpoint.can_resume and not call.wants_usage
         self._created = int(shared.clock.wall())
+        self._doubted: list[Replica] = []
+        """Those that failed it, perhaps through its own fault."""
         self._unfit: set[str] = set()
         """Replicas whose dialect has no words for the request."""
         self.progress = Progress()
@@ -103,8 +105,9 @@ class Dispatch:
         Raises HeadraceError before the first byte, and RefusedError for what replicas call wrong.
         """
         self._on_lease = on_lease
-        seconds = self._shared.config.timeouts.total
-        self._shared.budget.note_request(self._shared.clock.monotonic())
+        shared = self._shared
+        seconds = shared.config.timeouts.total
+        shared.budget.note_request(shared.clock.monotonic())
         try:
             async with asyncio.timeout(seconds):
                 await self._run()
@@ -114,6 +117,8 @@ class Dispatch:
         except HeadraceError as error:
             await self._give_up(error)
         finally:
+            for replica in self._doubted:  # nobody has shown that it can be answered
+                replica.breaker.note_failure(shared.clock.monotonic(), hash(self._call.raw))
             self._on_lease = _nothing  # it leads back to us: a circle would leave all of a request to the collector
 
     async def _run(self) -> None:
@@ -132,9 +137,7 @@ class Dispatch:
                 return
             except UpstreamError as failure:
                 if self._answer.has_begun and self._is_all_there():
-                    is_chat = self._call.endpoint.kind is Kind.CHAT
-                    await self._answer.write(self.progress.ending(self._wanted.model, is_chat))
-                    await self._answer.end()
+                    await self._end_well()
                     return
                 self._go_on_after(failure)
                 started = clock.monotonic() if trace is not None else 0.0
@@ -142,11 +145,22 @@ class Dispatch:
     def _is_all_there(self) -> bool:
         """Every token of the answer has come; only how it ends may be missing."""
         progress, call = self.progress, self._call
-        if not (call.is_single and call.endpoint.can_resume):
+        if not call.endpoint.can_resume:
             return False
         # One that is gone on with by text is asked for what is left, which cannot be nothing.
-        is_full = progress.keeps_text and 0 < call.bound <= progress.num_tokens
-        return progress.has_finished or is_full
+        is_full = call.is_single and progress.keeps_text and 0 < call.bound <= progress.num_tokens
+        return len(progress.finished) >= call.num_choices or is_full
+
+    async def _end_well(self) -> None:
+        """Tell what a stream lacks that has all its tokens. What it has cost is estimated, as in the books."""
+        progress, call = self.progress, self._call
+        usage = progress.usage or AnswerUsage(call.prompt_tokens, 0, progress.num_tokens)
+        is_asked = call.wants_usage and progress.usage is None
+        is_chat = call.endpoint.kind is Kind.CHAT
+        await self._answer.write(
+            progress.ending(self._wanted.model, is_chat, usage if is_asked else None)
+        )
+        await self._answer.end(usage)
 
     async def _give_up(self, error: HeadraceError) -> None:
         """Tell the client; raises `error` if it can still be told by a status."""
@@ -231,7 +245,7 @@ class Dispatch:
             self._blame(replica, failure)
             raise
         else:
-            replica.breaker.note_success()
+            self._note_success(replica)
             outcome = replica_meter.OK
         finally:
             self._note_try(choice, outcome, started, exchange.ttft)
@@ -239,6 +253,12 @@ class Dispatch:
                 attempt.end(self._call, choice, outcome, exchange.ttft, clock.monotonic())
             if self._answer.is_owned_by(progress):
                 self.progress, self.replica = progress, replica
+
+    def _note_success(self, replica: Replica) -> None:
+        """It could be answered: those that failed it before did so through their own fault."""
+        replica.breaker.note_success()
+        while self._doubted:
+            self._doubted.pop().breaker.note_failure(self._shared.clock.monotonic())
 
     def _note_try(self, choice: Choice, outcome: str, started: float, ttft: float | None) -> None:
         seconds = self._shared.clock.monotonic() - started
@@ -317,7 +337,9 @@ class Dispatch:
         if failure.kind is FailureKind.SUPERSEDED:
             return
         log.info("Replica %s failed a request: %s", replica.id, failure)
-        if failure.kind not in _BLAMELESS:
+        if failure.is_doubtful:
+            self._doubted.append(replica)
+        elif failure.kind not in _BLAMELESS:
             replica.breaker.note_failure(self._shared.clock.monotonic())
         if failure.kind is FailureKind.CONNECT:
             self._shared.prober.note_unreachable(replica, str(failure))

@@ -9,6 +9,7 @@ from headrace.core.errors import BadRequestError
 from headrace.fleet.backends import values as wire
 from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.call import Call
+from headrace.fleet.gateway.inside import ToldError
 from headrace.fleet.gateway.progress import Progress
 from headrace.fleet.gateway.pulse import Pulse
 from headrace.fleet.gateway.relay import Relay
@@ -191,7 +192,7 @@ class Exchange:
             if events:
                 answer.claim(relay.progress, self._route)
                 await answer.write(events)
-            relay.check()
+            self._check(relay, answer)
             if reader is not None and reader.refusal is not None:
                 self._raise(reader.refusal, _INSIDE, answer)
             if reader is not None and reader.is_cut:
@@ -199,10 +200,17 @@ class Exchange:
         if reader is not None and (events := relay.feed(reader.finish())):
             answer.claim(relay.progress, self._route)
             await answer.write(events)
-        relay.check()
+        self._check(relay, answer)
         relay.check_end()
         watch.end(relay)
         await answer.end(relay.progress.usage)
+
+    def _check(self, relay: Relay, answer: Answer) -> None:
+        """Raises what an event has told of a failure."""
+        try:
+            relay.check()
+        except ToldError as told:
+            self._raise(self._replica.backend.refusal(told.status, {}, told.body), _INSIDE, answer)
 
 
 def route_of(choice: Choice) -> str:

@@ -71,7 +71,9 @@ class Progress:
         self.num_events = 0
         """Passed on, of APIs that name their events."""
         self.has_finished = False
-        """The finish reason was passed on."""
+        """A finish reason was passed on."""
+        self.finished: set[int] = set()
+        """Choices that have one, by their indices."""
         self.is_done = False
         """The end marker was passed on."""
         self.usage: AnswerUsage | None = None
@@ -110,6 +112,14 @@ class Progress:
                 self.name = {"id": holder.id}
         return told.type if isinstance(told.type, str) else ""
 
+    def note_finished(self, choices: list[dict[str, Any]]) -> None:
+        """Those of one chunk that have ended with it."""
+        for choice in choices:
+            if choice.get("finish_reason"):
+                self.has_finished = True
+                index = choice.get("index")
+                self.finished.add(index if isinstance(index, int) else 0)
+
     def add_tokens(self, token_ids: list[int]) -> None:
         """Tokens whose text, if there is any yet, is passed on with them."""
         self.token_ids += token_ids
@@ -132,15 +142,20 @@ class Progress:
             # Whatever it says, a model made it: the first token of one that thinks is a thought.
             self.num_tokens += not has_ids and (has_text or has_more)
 
-    def ending(self, model: str, is_chat: bool) -> bytes:
-        """What a stream lacks whose tokens are all there: its finish reason, its end marker, or nothing."""
+    def ending(self, model: str, is_chat: bool, usage: AnswerUsage | None = None) -> bytes:
+        """What a stream lacks whose tokens are all there: its finish reason, its end marker, or nothing. `usage` is what its
+        client wants to be told, and was not.
+        """
         events = b""
+        kind = "chat.completion.chunk" if is_chat else "text_completion"
+        head = {"object": kind, "model": model, **(self.name or {})}
         if not self.has_finished:
-            kind = "chat.completion.chunk" if is_chat else "text_completion"
             text: dict[str, Any] = {"delta": {}} if is_chat else {"text": ""}
             choice = {"index": 0, **text, "finish_reason": "length"}
-            chunk = {"object": kind, "model": model, **(self.name or {}), "choices": [choice]}
-            events = event(msgspec.json.encode(chunk))
+            events = event(msgspec.json.encode({**head, "choices": [choice]}))
+        if usage is not None and not self.is_done:
+            told = {**head, "choices": [], "usage": usage.as_openai()}
+            events += event(msgspec.json.encode(told))
         return events if self.is_done else events + DONE
 
     def as_wire(self) -> wire.ResumePoint:

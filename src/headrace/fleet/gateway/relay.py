@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from headrace.fleet.backends import reading
+from headrace.fleet.gateway.inside import failure_of
 from headrace.fleet.gateway.progress import Progress, usage_of, usage_over_all
 from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 
@@ -21,16 +23,12 @@ _MARK: Final = b": headrace "
 _COMMENT: Final = re.compile(
     rb"^: headrace (\{[^\n]*\})\n(?:\n(?=\n|:|data:|event:|\Z))?", re.MULTILINE
 )
-#: Ends, usage, errors and the end marker: events that hold one of them are read.
+#: Ends, usage, errors, the end marker and what has no name: events that hold one of them are read.
 _NEWS: Final = re.compile(
-    rb'"finish_reason":\s*"|"usage":\s*\{|"object":\s*"error"'
+    rb'"finish_reason":\s*"|"usage":\s*\{|"object":\s*"error"|"id":\s*""'
     rb'|^data:\s*(?:\{\s*"error"|\[DONE\])'
     rb'|(?:^event: ?|"type":\s*")(?:error|message_stop|response\.(?:completed|failed|incomplete))\b',
     re.MULTILINE,
-)
-#: In an event that tells of an error: the server has no room. Anthropic says so in a stream with the status 200.
-_FULL: Final = re.compile(
-    rb'"type":\s*"(?:overloaded_error|rate_limit_error)"|"code":\s*"?(?:429|503|529|overloaded|rate_limit_exceeded)\b'
 )
 #: APIs that name their events: what one is called, and what says that it is a piece of text.
 _NAME: Final = re.compile(rb"^event: ?(\S+)", re.MULTILINE)
@@ -38,6 +36,11 @@ _PIECE: Final = b"delta\ndata:"
 #: What a replica that was asked for usage puts into events that have none.
 _NO_USAGE: Final = b',"usage":null}\n\n'
 
+
+#: Chunks without a name and a choice at the beginning of a stream that are held back; further ones are passed on.
+_MAX_HELD: Final = 8
+#: Fields of such a chunk that say nothing.
+_EMPTY: Final = frozenset({"id", "created", "model", "object", "choices", "usage"})
 
 #: The end of OpenAI's older streams.
 DONE_MARK: Final = "[DONE]"
@@ -105,6 +108,9 @@ class Relay:
         self._num_before = progress.num_tokens if goes_on_by_text else 0
         self._failure: UpstreamError | None = None
         self._num_taken = progress.num_tokens
+        self._held: dict[str, Any] = {}
+        """What chunks said that came before the answer had a name; the first one with a choice says it too."""
+        self._num_held = 0
         self.num_tokens = 0
         """Of this replica; where it does not tell, its events are counted."""
 
@@ -195,7 +201,7 @@ class Relay:
         kind = name[1].decode("latin-1") if name is not None else kind
         if kind == "error":
             said = data[1] if data is not None else b""
-            raise UpstreamError(_kind_of(said), said[:200].decode("utf-8", "replace"))
+            raise failure_of(reading.table(reading.decode(said)), said)
         num_tokens = self._count(event + b"\n\n")
         if not has_ids:
             self.progress.num_tokens += num_tokens
@@ -211,18 +217,38 @@ class Relay:
             progress.usage = usage_of(usage)
             if not choices and self._drops_usage:
                 return b""
-        progress.has_finished |= any(choice.get("finish_reason") for choice in choices)
-        progress.note_said(choices, has_ids=has_ids)
-        if progress.name is None:
-            progress.name = {key: chunk[key] for key in ("id", "created") if key in chunk}
-        elif self._is_continuation and not _without_role(choices):
+        elif not choices and not chunk.get("id") and self._hold(chunk):
             return b""
-        if not self._is_continuation and not (self._drops_usage and "usage" in chunk):
+        progress.note_finished(choices)
+        progress.note_said(choices, has_ids=has_ids)
+        is_unnamed = chunk.get("id") == ""
+        if progress.name is None and not is_unnamed:
+            progress.name = {key: chunk[key] for key in ("id", "created") if key in chunk}
+        elif progress.name is not None and self._is_continuation and not _without_role(choices):
+            return b""
+        is_changed = (is_unnamed and progress.name) or self._held or self._is_continuation
+        if not is_changed and not (self._drops_usage and "usage" in chunk):
             return event
         if self._drops_usage:
             chunk.pop("usage", None)
-        edited = msgspec.json.encode({**chunk, **progress.name, "choices": choices})
+        edited = msgspec.json.encode(
+            {**self._held, **chunk, **(progress.name or {}), "choices": choices}
+        )
+        self._held = {}
         return event[: data.start()] + b"data: " + edited + event[data.end() :]
+
+    def _hold(self, chunk: dict[str, Any]) -> bool:
+        """Whether a chunk without id and choices need not be passed on now. Azure begins with one (`prompt_filter_results`):
+        https://learn.microsoft.com/azure/ai-services/openai/concepts/content-streaming. Nothing has come of the answer yet,
+        so that another replica may still make it, and clients want one id.
+        """
+        if self._is_continuation:
+            return True
+        if self.progress.name is not None or self._num_held == _MAX_HELD:
+            return False
+        self._num_held += 1
+        self._held |= {name: value for name, value in chunk.items() if name not in _EMPTY}
+        return True
 
 
 def _token_ids(events: bytes) -> list[int]:
@@ -249,13 +275,8 @@ def _read(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             raise UpstreamError(FailureKind.GARBAGE, "an event cannot be read: its choices")
         has_failed = has_failed or choice.get("finish_reason") == "error"
     if has_failed:
-        raise UpstreamError(_kind_of(data), str(chunk.get("error") or chunk)[:200])
+        raise failure_of(chunk, data)
     return chunk, choices
-
-
-def _kind_of(said: bytes) -> FailureKind:
-    """Of an event that tells of a failure: one that is full has not failed."""
-    return FailureKind.OVERLOADED if _FULL.search(said) else FailureKind.STATUS
 
 
 def _without_role(choices: list[dict[str, Any]]) -> bool:

@@ -31,11 +31,20 @@ class FailureKind(StrEnum):
 class UpstreamError(Exception):
     """An exchange failed. Inside the fleet only: clients get an error of `core.errors`."""
 
-    def __init__(self, kind: FailureKind, detail: str, *, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        kind: FailureKind,
+        detail: str,
+        *,
+        retry_after: float | None = None,
+        is_doubtful: bool = False,
+    ) -> None:
         super().__init__(f"{kind}: {detail}")
         self.kind = kind
         self.detail = detail
         self.retry_after = retry_after
         """Seconds, as the replica said."""
+        self.is_doubtful = is_doubtful
+        """It may be the doing of the request, and not of the replica."""
         self.replica_id = ""
         """Whose failure it is, once that is known."""
