@@ -103,7 +103,10 @@ class AdminClient:
 
     def _refusal(self, status: int, path: str, message: str) -> HeadraceError:
         """What to do about an answer that is an error, where the gateway's own words do not say it."""
-        need = _NEEDS.get(path.partition("?")[0])
+        # A path that is not there at all, and not only what it names.
+        is_missing = message.startswith("There is no '/admin/")
+        asked = path.partition("?")[0]
+        need = _NEEDS.get(f"/{asked.split('/')[1]}" if is_missing else asked)
         if status == 404 and need is not None:
             return ConfigError(f"{self._url} {need}.")
         if status == 401 and "Authorization" not in self._headers:

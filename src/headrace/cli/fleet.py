@@ -45,6 +45,7 @@ _COLUMNS = (
     "num_running",
     "num_waiting",
     "models",
+    "reason",
 )
 #: What only shows: of which list which columns.
 _SHOWN = {

@@ -11,6 +11,7 @@ import msgspec
 from headrace.cli.admin_client import add_gateway, admin_client
 from headrace.cli.flags import Parser
 from headrace.cli.tables import table
+from headrace.config.fleet.pools import unknown_pool
 from headrace.config.units import counted
 from headrace.core.errors import ConfigError
 
@@ -37,7 +38,7 @@ def pools_main(argv: Sequence[str]) -> int:
         return 0
     pool = next((pool for pool in found["pools"] if pool["name"] == name), None)
     if pool is None:
-        raise ConfigError(f"There is no pool '{name}'.")
+        raise ConfigError(unknown_pool(name, [pool["name"] for pool in found["pools"]]))
     print(table([_instance_row(pool, instance) for instance in pool["instances"]], _INSTANCES))
     return 0
 

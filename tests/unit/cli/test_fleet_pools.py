@@ -80,8 +80,10 @@ def test_instances(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out.splitlines()[1].split() == [
         "chat-1", "chat", "ready", "12", "s", "abc", "3",
     ]  # fmt: skip
-    with pytest.raises(ConfigError, match="no pool 'none'"):
+    with pytest.raises(ConfigError, match="no pool 'none'; there are: chat"):
         main(["pools", "none"])
+    with pytest.raises(ConfigError, match=r"no pool 'caht'; did you mean chat\?"):
+        main(["pools", "caht"])
 
 
 @pytest.mark.parametrize(("word", "replicas"), [("3", 3), ("0", 0), ("auto", None)])

@@ -54,7 +54,7 @@ def test_a_replica_is_added_with_all_that_was_said_of_it(monkeypatch, capsys):
 def test_the_list_of_replicas_names_sizes_that_were_set(has_pools, monkeypatch, capsys):
     def call(_client, _method, path, _body=None):
         if path == "/replicas":
-            return {"replicas": []}
+            return {"replicas": [{"id": "a", "standing": "unready", "reason": "connect: refused"}]}
         if not has_pools:
             raise ConfigError("no pools in its file")
         return {"pools": [{"name": "chat", "override": 2}, {"name": "steady", "override": None}]}
@@ -64,3 +64,4 @@ def test_the_list_of_replicas_names_sizes_that_were_set(has_pools, monkeypatch, 
     said = capsys.readouterr().out
     assert ("chat: set to 2 replicas by an operator" in said) is has_pools
     assert "steady" not in said
+    assert said.splitlines()[1].endswith("  connect: refused")

@@ -23,6 +23,10 @@ def refusing(status: int, message: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.do_GET()
+
         def log_message(self, format: str, *args: object) -> None:
             """Nothing is said."""
 
@@ -50,6 +54,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         (["usage"], "keeps no ledger: set gateway.admin_keys and accounts.directory in"),
         (["usage", "--export", "csv"], "keeps no ledger: set gateway.admin_keys and accounts"),
         (["pools"], "has no admin API, or no pools in"),
+        (["scale", "chat", "3"], "has no admin API, or no pools in"),
         (["decisions"], "has no admin API, or no pools in"),
         (["canaries"], "has no admin API: set gateway.admin_keys in"),
     ],
@@ -57,7 +62,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_gateway_lacks_is_named(
     action: list[str], need: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with refusing(404, "There is no '/admin' here.") as url:
+    with refusing(404, "There is no '/admin/pools' here.") as url:
         assert main(["fleet", *action, "--gateway", url]) == 2
     assert need in capsys.readouterr().err
 

@@ -1,6 +1,8 @@
 """Pools: replicas that are alike, and that headrace starts and stops by itself."""
 
 import re
+from collections.abc import Collection
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated
 
@@ -78,3 +80,14 @@ class PoolConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 f"The pool {self.name} has min_replicas {self.min_replicas} above max_replicas {self.max_replicas}.",
                 place="min_replicas",
             )
+
+
+def unknown_pool(name: str, names: Collection[str]) -> str:
+    """The sentence for a name that none of these pools has."""
+    near = get_close_matches(name, names, n=1)
+    hint = (
+        f"did you mean {near[0]}?"
+        if near
+        else f"there are: {', '.join(list(names)[:20]) or 'none'}."
+    )
+    return f"There is no pool '{name[:200]}'; {hint}"

@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 
 from headrace.api.decode import decode
+from headrace.config.fleet.pools import unknown_pool
 from headrace.config.units import counted
 from headrace.core.clock import Clock
 from headrace.core.errors import BadRequestError, NotFoundError
@@ -111,7 +112,7 @@ class PoolsAdmin:
         after = _whole(query, "after", 0, least=0, most=2**53)
         pool = query.get("pool")
         if pool is not None and pool not in self._controller.planner.pools:
-            raise NotFoundError(f"There is no pool '{pool[:200]}'.")
+            raise NotFoundError(unknown_pool(pool, self._controller.planner.pools))
         found = self._controller.entries.last(count, pool=pool, after=after)
         await send_json(send, DecisionList(decisions=tuple(found)))
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headrace.config.fleet.pools import PoolConfig
+from headrace.config.fleet.pools import PoolConfig, unknown_pool
 from headrace.config.fleet.scaling import AutoscalerConfig
 from headrace.config.units import counted
 from headrace.core.clock import Clock
@@ -226,7 +226,7 @@ class Controller:
         """An operator's word; None: by policy again. Raises NotFoundError, BadRequestError."""
         found = self.planner.pools.get(pool)
         if found is None:
-            raise NotFoundError(f"There is no pool '{pool[:200]}'.")
+            raise NotFoundError(unknown_pool(pool, self.planner.pools))
         if replicas is None:
             self.planner.overrides.pop(pool, None)
         elif not 0 <= replicas <= found.max_replicas:

@@ -237,7 +237,7 @@ def test_advice_is_only_logged(tmp_path: Path) -> None:
 
 def test_operators_words_are_checked(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
-        with pytest.raises(NotFoundError):
+        with pytest.raises(NotFoundError, match="no pool 'other'; there are: chat"):
             world.controller.scale("other", 1)
         for count in (-1, 5):
             with pytest.raises(BadRequestError, match="0 to 4"):
