@@ -5,6 +5,7 @@ without `[DONE]`, or a choice that ended with anything else is none.
 """
 
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 from msgspec import Struct
@@ -67,19 +68,36 @@ class _Choice(Struct):
 _COMPUTED: Final = ("data", "results", "tokens")
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Answer)
+#: Bytes of the checksum before a stored answer.
+_SUM: Final = 4
 
 
 def pack(answer: Answer) -> bytes:
-    """As it is stored."""
-    return _ENCODER.encode(answer)
+    """As it is stored, behind a checksum: no store says that it changed a byte."""
+    data = _ENCODER.encode(answer)
+    return crc32(data).to_bytes(_SUM, "big") + data
 
 
 def unpack(stored: bytes) -> Answer | None:
-    """None for what an older version, or nobody, wrote."""
+    """None for what an older version, or nobody, wrote, for what has changed since, and for what cannot be told."""
+    data = memoryview(stored)[_SUM:]
+    if crc32(data).to_bytes(_SUM, "big") != stored[:_SUM]:
+        return None
     try:
-        return _DECODER.decode(stored)
+        answer = _DECODER.decode(data)
+        return answer if _can_be_told(answer) else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _can_be_told(answer: Answer) -> bool:
+    """It has what telling relies on. Raises msgspec.ValidationError where that is of another type."""
+    if answer.chunks is not None:
+        choices = [one for chunk in answer.chunks for one in _checked(chunk)]
+        return all(one.index is not None for one in choices)
+    if answer.whole is None or answer.path not in TOLD:
+        return answer.whole is not None
+    return all(one.finish_reason is not None for one in _checked(answer.whole.get("choices")))
 
 
 def read_answer(path: str, body: bytes, *, is_stream: bool, now: float) -> Answer | None:
@@ -95,7 +113,9 @@ def _from_whole(path: str, body: bytes, now: float) -> Answer | None:
     if not isinstance(said, dict) or "error" in said:
         return None
     if path not in TOLD:
-        is_answer = any(isinstance(said.get(name), list) for name in _COMPUTED)
+        is_answer = (
+            any(isinstance(said.get(name), list) for name in _COMPUTED) and said.get("data") != []
+        )
         return Answer(path=path, stored_at=now, whole=said) if is_answer else None
     choices = said.get("choices")
     if not choices or not all(choice.finish_reason in GOOD_ENDS for choice in _checked(choices)):

@@ -1,5 +1,6 @@
 import json
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -204,9 +205,33 @@ def test_bad_answers_are_not_kept(body: bytes) -> None:
     assert read(body, is_stream=False) is None
 
 
-@pytest.mark.parametrize("stored", [b"", b"{}", b"[1]", b"\xff", b'{"path":1,"stored_at":0}'])
-def test_what_somebody_else_wrote_is_nothing(stored: bytes) -> None:
-    assert unpack(stored) is None
+CHAT_ENTRY = b'{"path":"/v1/chat/completions","stored_at":0'
+WHOLE_ENTRY = CHAT_ENTRY + b',"usage":{},"whole":{"choices":[{"finish_reason":"stop"}]}}'
+
+
+def summed(data: bytes) -> bytes:
+    return crc32(data).to_bytes(4, "big") + data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{}", b"[1]", b"\xff", b'{"path":1,"stored_at":0}', CHAT_ENTRY + b"}", b'{"path":"/v1/embeddings","stored_at":0}',
+        CHAT_ENTRY + b',"usage":{},"whole":{}}', CHAT_ENTRY + b',"usage":{},"whole":{"choices":3}}',
+        CHAT_ENTRY + b',"usage":{},"whole":{"choices":[{}]}}', CHAT_ENTRY + b',"usage":{},"chunks":[[{}]]}',
+        CHAT_ENTRY + b',"usage":{},"chunks":[[{"index":0,"delta":"x"}]]}',
+    ],
+)  # fmt: skip
+def test_what_somebody_else_wrote_is_nothing(data: bytes) -> None:
+    assert unpack(data) is None
+    assert unpack(summed(data)) is None
+
+
+def test_what_has_changed_in_its_store_is_nothing() -> None:
+    assert unpack(summed(WHOLE_ENTRY)) is not None
+    assert unpack(summed(WHOLE_ENTRY).replace(b"stop", b"step")) is None
+    assert unpack(summed(WHOLE_ENTRY)[:-1]) is None
+    assert unpack(WHOLE_ENTRY) is None
 
 
 SAID = {"role": "assistant", "content": "x"}
@@ -231,7 +256,8 @@ def test_what_could_not_be_told_again_is_not_kept(choice: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    "body", [b"{}", b'{"status":"loading"}', b'{"data":null}', b"[]", b'{"data":"x"}']
+    "body",
+    [b"{}", b'{"data":[]}', b'{"status":"loading"}', b'{"data":null}', b"[]", b'{"data":"x"}'],
 )
 def test_what_holds_no_computed_answer_is_not_kept(body: bytes) -> None:
     assert read_answer("/v1/embeddings", body, is_stream=False, now=0.0) is None
