@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import zmq
 import zmq.asyncio
 from tests.support.patience import PATIENCE
@@ -176,6 +177,51 @@ async def test_a_restart_forgets_everything(tmp_path: Path) -> None:
         await it.until(lambda: it.cached(7) == 2)
         assert (it.cached(5), it.cached(6)) == (0, 0)
         assert it.reader.num_restarts == 1
+
+
+async def test_a_successor_that_is_past_what_was_heard_is_told_from_its_predecessor(
+    tmp_path: Path,
+) -> None:
+    async with reading(tmp_path, has_replay=True) as it:
+        await it.publisher.send(1, stored(5))
+        await it.until(lambda: it.cached(5) == 2)
+        # It starts anew, and is heard again only when it has come further than the one before.
+        await it.publisher.send(0, stored(20), is_lost=True)
+        await it.publisher.send(1, stored(21), is_lost=True)
+        await it.publisher.send(2, stored(22), is_lost=True)
+        await it.publisher.send(3, stored(23))
+        await it.until(lambda: it.cached(23) == 2)
+        assert (it.cached(5), it.cached(20), it.cached(21), it.cached(22)) == (0, 2, 2, 2)
+        assert (it.reader.num_restarts, it.reader.num_lost) == (1, 0)
+
+
+async def test_what_was_told_is_forgotten_where_nobody_can_say_who_goes_on(tmp_path: Path) -> None:
+    async with reading(tmp_path, has_replay=True) as it:
+        await it.publisher.send(1, stored(5), keeps=False)
+        await it.publisher.send(2, stored(6), is_lost=True)
+        await it.publisher.send(3, stored(7))
+        await it.until(lambda: it.cached(7) == 2)
+        assert (it.cached(5), it.cached(6)) == (0, 2)
+
+
+async def test_a_replay_that_does_not_answer_is_not_waited_for_each_time(tmp_path: Path) -> None:
+    async with reading(tmp_path, has_replay=True) as it:
+        it.publisher.tasks[0].cancel()
+        asked = 0
+        poll = zmq.asyncio.Socket.poll
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return poll(*args, **kwargs)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(zmq.asyncio.Socket, "poll", counted)
+            for number in range(2, 22, 2):
+                await it.publisher.send(number, stored(number))
+            await it.until(lambda: it.cached(20) == 2)
+        assert asked == 1
+        assert it.cached(18) == 0
 
 
 async def test_garbage_ends_nothing(tmp_path: Path) -> None:

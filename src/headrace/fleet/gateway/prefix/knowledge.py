@@ -34,7 +34,7 @@ class Knowledge:
     def __init__(self, config: RoutingConfig, registry: Registry, clock: Clock) -> None:
         self.index = PrefixIndex(config, clock)
         self._registry = registry
-        self._readers = EventReaders(self.index.told, self.index.watch, self.index.unwatch)
+        self._readers = EventReaders(self.index.told, self.index.watch, self.index.unwatch, clock)
         self._tokenizing = Tokenizing(
             self._ask, clock, patience=config.tokenize_timeout, max_bytes=config.max_token_bytes
         )
