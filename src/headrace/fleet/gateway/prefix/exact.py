@@ -3,6 +3,9 @@
 Engines' block hashes are used only to follow their own events; prompts are compared by hashes of token ids that we make ourselves.
 What cannot be placed (its parent is not known, because we came late or lost a message) is left out: the index
 may know too little, which costs a hit, and is never told too much.
+
+Where layers are in groups (full attention, sliding windows, state spaces), whose blocks may be of different sizes, those of
+full attention say what is cached: all others have a part of it at most.
 """
 
 from array import array
@@ -26,6 +29,8 @@ class _Replica:
         self.num_blocks = 0
         self.block_size = 0
         self.adapters: set[str] = set()
+        self._has_full = False
+        """It has told of layers that look at all of a sequence."""
         self.num_unplaced = 0
         """Blocks that were told and could not be placed."""
 
@@ -43,6 +48,11 @@ class _Replica:
         self.num_blocks = 0
 
     def _store(self, event: Stored) -> None:
+        if event.is_partial and self._has_full:
+            return
+        if not event.is_partial and not self._has_full:
+            self._has_full = True
+            self.clear()  # of what parts have told before
         if self.block_size not in (0, event.block_size):
             self.clear()
         self.block_size = event.block_size

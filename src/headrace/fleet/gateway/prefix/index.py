@@ -45,6 +45,7 @@ class PrefixIndex:
         """Fed by `EventReaders`."""
         self._trust: dict[str, Trust] = {}
         self._known: set[str] = set()
+        self._turn = 0
 
     @property
     def num_blocks(self) -> int:
@@ -70,16 +71,20 @@ class PrefixIndex:
         )
 
     def wants_tokens(self, replica_ids: Iterable[str]) -> str | None:
-        """A replica, of these, that should be asked for the prompt's tokens; None: they are not needed."""
+        """A replica, of these, that should be asked for the prompt's tokens; None: they are not needed. They take turns."""
         if not self._trust:
             return None
         self._check()
         now = self._clock.monotonic()
+        able = []
         for replica_id in replica_ids:
             trust = self._trust.get(replica_id)
             if trust is not None and (trust.standing is Standing.TRUSTED or trust.wants(now)):
-                return replica_id
-        return None
+                able.append(replica_id)
+        if not able:
+            return None
+        self._turn += 1
+        return able[self._turn % len(able)]
 
     def with_tokens(self, prompt: Prompt, token_ids: TokenIds | None, salt: str) -> Prompt:
         """The prompt with its tokens. `salt`: the `cache_salt` in the body that replicas are sent; empty: none."""

@@ -16,9 +16,13 @@ BlockHash = int | bytes
 
 _STORED: Final = (
     "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name",
-    "extra_keys", "group_idx",
+    "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window",
 )  # fmt: skip
 _REMOVED: Final = ("block_hashes", "medium", "group_idx")
+#: Groups that hold the end of a sequence only, whatever of its beginning is still there.
+_PARTIAL: Final = frozenset(
+    {"sliding_window", "sliding_window_mla", "chunked_local_attention", "mamba"}
+)
 _MAX_HASH: Final = 64
 _MAX_BLOCK_SIZE: Final = 65_536
 
@@ -40,6 +44,8 @@ class Stored(Struct, frozen=True, kw_only=True):
     adapter: str = ""
     extra: tuple[bytes, ...] = ()
     """Per block what its hash depends on beside tokens and adapter, encoded; empty: nothing. No entries: nothing."""
+    is_partial: bool = False
+    """Of a group of layers that look at the end of a sequence only: a prefix is not cached because they have it."""
 
 
 class Removed(Struct, frozen=True, kw_only=True):
@@ -104,6 +110,7 @@ def _stored(fields: Mapping[str, Any]) -> Stored:
         place=_place(fields),
         adapter=adapter if isinstance(adapter, str) else "",
         extra=_extra(fields.get("extra_keys"), adapter, len(hashes)),
+        is_partial=_is_partial(fields),
     )
 
 
@@ -119,6 +126,11 @@ def _place(fields: Mapping[str, Any]) -> tuple[str, int]:
     medium, group = fields.get("medium"), fields.get("group_idx")
     tier = medium[:16] if isinstance(medium, str) else "GPU"
     return tier, group if isinstance(group, int) else 0
+
+
+def _is_partial(fields: Mapping[str, Any]) -> bool:
+    kind, window = fields.get("kv_cache_spec_kind"), fields.get("kv_cache_spec_sliding_window")
+    return type(window) is int or (isinstance(kind, str) and kind in _PARTIAL)
 
 
 def _extra(found: Any, adapter: Any, count: int) -> tuple[bytes, ...]:

@@ -105,11 +105,12 @@ def _request(body: Mapping[str, Any], model: str) -> bytes | None:
 
 
 def _read(answer: bytes) -> TokenIds | None:
+    """None for what is no list of tokens; a prompt that has none was not understood."""
     try:
         tokens = msgspec.json.decode(answer)["tokens"]
     except (msgspec.DecodeError, LookupError, TypeError, RecursionError):
         return None
-    return _checked(tokens)
+    return _checked(tokens) or None
 
 
 def _checked(tokens: Any) -> TokenIds | None:

@@ -12,11 +12,22 @@ HERE = ("GPU", 0)
 
 
 def stored(
-    *hashes: int, parent: int | None = None, place: tuple[str, int] = HERE, size: int = 2
+    *hashes: int,
+    parent: int | None = None,
+    place: tuple[str, int] = HERE,
+    size: int = 2,
+    is_partial: bool = False,
 ) -> Stored:
     """Blocks whose tokens are their hash, over and over."""
     tokens = tuple(one for one in hashes for _ in range(size))
-    return Stored(hashes=hashes, parent=parent, token_ids=tokens, block_size=size, place=place)
+    return Stored(
+        hashes=hashes,
+        parent=parent,
+        token_ids=tokens,
+        block_size=size,
+        place=place,
+        is_partial=is_partial,
+    )
 
 
 def cached(index: ExactIndex, *blocks: int) -> int:
@@ -72,6 +83,25 @@ def test_all_is_cleared_by_a_word_or_another_block_size() -> None:
     index = fed(stored(1), stored(2, size=4))
     assert cached(index, 1) == 0
     assert index.block_size("r") == 4
+
+
+def test_layers_with_a_window_do_not_say_what_is_cached() -> None:
+    window = ("GPU", 1)
+    index = fed(
+        stored(1, 2), stored(7, place=window, size=8, is_partial=True), stored(3, parent=2), stored(1, place=window, is_partial=True),
+        Removed(hashes=(3,), place=HERE),
+    )  # fmt: skip
+    assert index.block_size("r") == 2
+    assert cached(index, 1, 2, 3) == 4
+    index.apply("r", Removed(hashes=(1,), place=HERE))
+    assert cached(index, 1) == 0
+
+
+def test_layers_with_a_window_count_where_there_are_no_others() -> None:
+    index = fed(stored(1, 2, is_partial=True))
+    assert cached(index, 1, 2) == 4
+    index.apply("r", stored(5, place=("GPU", 1)))
+    assert (cached(index, 1, 2), cached(index, 5)) == (0, 2)
 
 
 def test_places_are_bounded() -> None:

@@ -57,6 +57,18 @@ def test_tiers_and_groups_are_places() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "window", "is_partial"),
+    [
+        (None, None, False), ("full_attention", None, False), ("mla_attention", None, False), ("of tomorrow", None, False),
+        ("sliding_window", 128, True), (None, 128, True), ("mamba", None, True), (["x"], {"y": 1}, False),
+    ],
+)  # fmt: skip
+def test_what_groups_of_layers_hold(kind: Any, window: Any, is_partial: bool) -> None:
+    event = ["BlockStored", [7], None, [1], 1, None, "GPU", None, None, 1, kind, window]
+    assert decode_batch(batch(event))[0].is_partial is is_partial
+
+
 def test_extra_keys_are_kept_without_the_adapter() -> None:
     event = ["BlockStored", [7, 8], None, [1, 2], 1, 5, "GPU", "lora", [["lora", "salt"], ["lora"]]]
     (found,) = decode_batch(batch(event))

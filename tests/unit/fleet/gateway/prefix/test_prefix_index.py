@@ -81,6 +81,14 @@ def test_events_count_once_they_were_right() -> None:
     assert world.index.cached(world.prompt())["a"] > 100
 
 
+def test_replicas_take_turns_at_telling_tokens() -> None:
+    world = World()
+    for name in "abc":
+        world.index.watch(name)
+    asked = [world.index.wants_tokens("abcd") for _ in range(9)]
+    assert sorted(map(str, asked)) == [*"aaabbbccc"]
+
+
 def test_what_was_just_sent_counts_before_it_is_told() -> None:
     world = World()
     world.index.watch("a")

@@ -58,7 +58,17 @@ async def test_prompts() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [None, b"", b"[]", b"{}", b'{"tokens": 5}', b'{"tokens": ["a"]}', b'{"tokens": [-1]}', b"\xff"],
+    [
+        None,
+        b"",
+        b"[]",
+        b"{}",
+        b'{"tokens": []}',
+        b'{"tokens": 5}',
+        b'{"tokens": ["a"]}',
+        b'{"tokens": [-1]}',
+        b"\xff",
+    ],
 )
 async def test_a_bad_answer_is_none(answer: bytes | None) -> None:
     tokenizing, _ = make(Replica(answer))
