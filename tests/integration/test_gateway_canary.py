@@ -1,11 +1,22 @@
 """A canary behind a whole gateway: switched off for its failures, whatever its clients were told."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import msgspec
 from tests.support.fake_replica import Fault, replicas
-from tests.support.in_process_gateway import gateway_over, quick, spec_of
+from tests.support.in_process_gateway import (
+    ClientCall,
+    InProcessGateway,
+    gateway_over,
+    quick,
+    spec_of,
+)
 
 from headrace.config.fleet.gateway import RetryConfig
+from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.models import ModelsConfig
+from headrace.fleet.gateway.models.canary import Sample
 
 FALLBACK = [{"version": "v1"}]
 #: Nobody else may answer for a version that fails: waiting for it to come back is of no use here.
@@ -56,3 +67,59 @@ async def test_fallbacks_that_answer_do_not_hide_its_failures() -> None:
     statuses, said = await _statuses(Fault(status=500), FALLBACK)
     assert statuses == {200}
     assert "canary off: errors 100.0% against 0.0%" in said
+
+
+async def test_streams_that_break_off_are_failures() -> None:
+    async with trial(Fault(cut_at=300)) as gateway:
+        calls = [await ask(gateway, number, stream=True, max_tokens=20) for number in range(40)]
+        assert {call.status for call in calls} == {200}
+        assert any(call.error for call in calls)
+        assert "canary off: errors 100.0% against 0.0%" in calls[-1].headers["x-headrace-model"]
+
+
+async def test_refusals_say_nothing_of_how_soon_it_answers() -> None:
+    async with trial(Fault(status=400)) as gateway:
+        statuses = {(await ask(gateway, number)).status for number in range(20)}
+        assert statuses == {200, 400}
+        canary, base = counted(gateway)
+        assert (canary.total + base.total, canary.errors) == (20, 0)
+        assert (canary.whole.count, base.whole.count) == (0, base.total)
+
+
+async def test_a_client_that_leaves_waited_at_least_so_long() -> None:
+    async with trial(Fault(hang_at=-1)) as gateway:
+        for number in range(20):
+            call = gateway.call(stream=True, max_tokens=1, headers={"x-session-id": f"{number}"})
+            await gateway.until(lambda call=call: call.task.done() or is_asked(gateway), "asked")
+            call.leave()
+            await call.end()
+        canary, base = counted(gateway)
+        assert canary.total == canary.first.count > 0
+        assert canary.errors == base.errors == 0
+
+
+def is_asked(gateway: InProcessGateway) -> bool:
+    return any(replica.load.num_requests for replica in gateway.registry)
+
+
+def counted(gateway: InProcessGateway) -> tuple[Sample, Sample]:
+    (one,) = gateway.gateway.parts.canaries._trials.values()
+    return one._window.sums(gateway.gateway.parts.registry._clock.monotonic())
+
+
+async def ask(gateway: InProcessGateway, number: int, **fields: object) -> ClientCall:
+    given = {"max_tokens": 1, **fields}
+    return await gateway.call(headers={"x-session-id": f"{number}"}, **given).end()
+
+
+@asynccontextmanager
+async def trial(fault: Fault) -> AsyncIterator[InProcessGateway]:
+    """A gateway whose canary always does this."""
+    async with replicas(2) as fakes:
+        specs = [spec_of(fake, version=f"v{n + 1}", id=f"r{n + 1}") for n, fake in enumerate(fakes)]
+        fakes[1].always = fault
+        rules = models(fakes[0].model, [])
+        health = HealthConfig(probe_period=0.02, slow_start=0.0, breaker_failures=1000)
+        config = quick(specs, retries=RETRIES, models=rules, health=health)
+        async with gateway_over(fakes, config) as gateway:
+            yield gateway

@@ -85,8 +85,8 @@ class Order:
         self._wanted_of = wanted_of
         self._dispatch: Dispatch | None = None
         self._was_placed = False
-        self._first_ended: bool | None = None
-        """Whether the target that was meant answered; None: it was not asked, or the client left."""
+        self._outcome: Outcome | None = None
+        """Of the target that was meant, whatever a fallback did; None: it has not been at it."""
         self._bill = Bill()
         self._queued: float | None = None
         """Seconds that it waited for its turns; None: it had none."""
@@ -112,6 +112,7 @@ class Order:
                 try:
                     await self._through_targets(answer)
                 except asyncio.CancelledError:
+                    self._note_left(answer)
                     # It counts as a request wherever its client left it: else nothing would bound those who come and go.
                     self._settle(reservation, self._bill_now() or self._bill_of_prompt() or Bill())
                     raise
@@ -189,9 +190,11 @@ class Order:
         while True:
             try:
                 await self._at(place, answer)
-                self._note_end(place, answer.status < 500)
+                is_good = answer.status < 500 and not answer.is_broken
+                self._note_end(place, is_good, self._time_of(answer))
                 return
             except RefusedError as error:
+                # Said at once, whoever says it: no measure of how soon it answers.
                 self._note_end(place, True)
                 following = self._route.fallback(cause_of_refusal(error), place + 1)
                 if following is None:
@@ -206,10 +209,24 @@ class Order:
             place = following
             answer.headers[FALLBACK_HEADER] = str(self._route.targets[place])
 
-    def _note_end(self, place: int, is_good: bool) -> None:
+    def _note_end(self, place: int, is_good: bool, seconds: float | None = None) -> None:
         """A fallback's answer says nothing of the target that was meant."""
         if place == 0:
-            self._first_ended = is_good
+            self._outcome = Outcome(
+                is_error=not is_good,
+                seconds=seconds if is_good else None,
+                is_whole=not self._call.is_stream,
+            )
+
+    def _note_left(self, answer: Answer) -> None:
+        """Its client has gone: it took at least as long as that has waited. Who left the queue says nothing."""
+        if self._outcome is None and self._was_placed:
+            waited = self._trade.clock.monotonic() - self._call.arrival
+            self._note_end(0, True, self._time_of(answer) or waited)
+
+    def _time_of(self, answer: Answer) -> float | None:
+        """Seconds from the request's arrival until its answer began."""
+        return None if answer.began_at is None else answer.began_at - self._call.arrival
 
     def _falls_back(self, cause: Cause, place: int) -> bool:
         """Another target takes what this one fails to answer for this cause."""
@@ -309,12 +326,11 @@ class Order:
         """Tell the trials and the ledger how it ended."""
         trade, call = self._trade, self._call
         now = trade.clock.monotonic()
-        ttft = None if answer.began_at is None else answer.began_at - call.arrival
-        is_good = self._first_ended
-        outcome = Outcome(is_error=not is_good, seconds=ttft if is_good else None)
-        for trial in self._route.trials if is_good is not None else ():
-            if why := trade.canaries.note(trial, outcome, now):
-                log.warning("The canary of %s is off: %s", trial.rule, why)
+        ttft = self._time_of(answer)
+        if self._outcome is not None:
+            for trial in self._route.trials:
+                if why := trade.canaries.note(trial, self._outcome, now):
+                    log.warning("The canary of %s is off: %s", trial.rule, why)
         row = self._row(self._bill, status=status, ttft=ttft)
         if self._was_placed:
             trade.ledger.record(row)

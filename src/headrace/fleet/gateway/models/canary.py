@@ -21,60 +21,89 @@ _FIRST: Final = 1e-3
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """How a request ended, by the replica's doing: clients that leave do not count."""
+    """How a request ended, by the replica's doing: a client that left is no error of it."""
 
     is_error: bool
     seconds: float | None = None
-    """To the first token; None if there was none."""
+    """To the first token of a stream, or to the whole of an answer that came at once; for a client that left before, as long
+    as it waited. None where that tells nothing of the replica."""
+    is_whole: bool = False
+    """It came at once: those take as long as they are long, and are compared with their like only."""
 
 
-class Sample:
-    """Answers of a stretch of time."""
+class Times:
+    """Seconds that answers took to begin."""
 
-    __slots__ = ("bins", "errors", "seconds", "timed", "total")
+    __slots__ = ("bins", "count", "seconds")
 
     def __init__(self) -> None:
-        self.total = self.errors = self.timed = 0
+        self.count = 0
         self.seconds = 0.0
         self.bins = [0] * _NUM_BINS
 
-    def note(self, outcome: Outcome) -> None:
-        """Count one."""
-        self.total += 1
-        self.errors += outcome.is_error
-        # Written so that a time that is no number is not counted.
-        if outcome.seconds is not None and 0 <= outcome.seconds < 1e6:
-            self.timed += 1
-            self.seconds += outcome.seconds
-            self.bins[_bin(outcome.seconds)] += 1
+    def note(self, seconds: float) -> None:
+        """Count one, if it is a time at all."""
+        if 0 <= seconds < 1e6:
+            self.count += 1
+            self.seconds += seconds
+            self.bins[_bin(seconds)] += 1
 
-    def add(self, other: "Sample") -> None:
-        """Count another's answers too."""
-        self.total += other.total
-        self.errors += other.errors
-        self.timed += other.timed
+    def add(self, other: "Times") -> None:
+        """Count another's too."""
+        self.count += other.count
         self.seconds += other.seconds
         self.bins = [left + right for left, right in zip(self.bins, other.bins, strict=True)]
 
     @property
-    def error_rate(self) -> float:
-        """Share of errors."""
-        return self.errors / self.total if self.total else 0.0
-
-    @property
     def mean(self) -> float:
-        """Seconds to the first token."""
-        return self.seconds / self.timed if self.timed else 0.0
+        """0 where there are none."""
+        return self.seconds / self.count if self.count else 0.0
 
     @property
     def median(self) -> float:
-        """Seconds to the first token, to within a bin."""
-        left = self.timed / 2
+        """To within a bin."""
+        left = self.count / 2
         for place, count in enumerate(self.bins):
             left -= count
             if count and left <= 0:
                 return _FIRST * float(2.0 ** ((place - 0.5) / 4))
         return 0.0
+
+    def exceed(self, base: "Times", factor: float) -> bool:
+        """Both must be worse: a mean alone is one slow answer, a median alone one edge of a bin."""
+        return self.median > factor * base.median and self.mean > factor * base.mean
+
+
+class Sample:
+    """Answers of a stretch of time."""
+
+    __slots__ = ("errors", "first", "total", "whole")
+
+    def __init__(self) -> None:
+        self.total = self.errors = 0
+        self.first = Times()
+        """To first tokens."""
+        self.whole = Times()
+        """To whole answers."""
+
+    def note(self, outcome: Outcome) -> None:
+        """Count one."""
+        self.total += 1
+        self.errors += outcome.is_error
+        if outcome.seconds is not None:
+            (self.whole if outcome.is_whole else self.first).note(outcome.seconds)
+
+    def add(self, other: "Sample") -> None:
+        """Count another's answers too."""
+        self.total += other.total
+        self.errors += other.errors
+        self.first.add(other.first)
+        self.whole.add(other.whole)
+
+    @property
+    def error_rate(self) -> float:
+        """Share of errors."""
+        return self.errors / self.total if self.total else 0.0
 
 
 def _bin(seconds: float) -> int:
@@ -87,11 +116,13 @@ def judge(config: RollbackConfig, canary: Sample, base: Sample) -> str | None:
         return None
     if canary.error_rate > base.error_rate + config.error_margin:
         return f"errors {canary.error_rate:.1%} against {base.error_rate:.1%}"
-    few = min(canary.timed, base.timed) < config.min_samples
-    # Both must be worse: a mean alone is one slow answer, a median alone one edge of a bin.
-    slower = canary.median > config.latency_factor * base.median
-    if not few and slower and canary.mean > config.latency_factor * base.mean:
-        return f"first token {canary.mean:.3f} s against {base.mean:.3f} s"
+    for what, ours, theirs in (
+        ("first token", canary.first, base.first),
+        ("answer", canary.whole, base.whole),
+    ):
+        is_known = min(ours.count, theirs.count) >= config.min_samples
+        if is_known and ours.exceed(theirs, config.latency_factor):
+            return f"{what} {ours.mean:.3f} s against {theirs.mean:.3f} s"
     return ""
 
 

@@ -147,16 +147,36 @@ def test_medians_are_near_the_truth() -> None:
         times = [typical * chance.uniform(0.5, 2.0) for _ in range(501)]
         for time in times:
             sample.note(Outcome(is_error=False, seconds=time))
-        assert sample.median == pytest.approx(sorted(times)[250], rel=0.2)
-        assert sample.mean == pytest.approx(sum(times) / 501)
+        assert sample.first.median == pytest.approx(sorted(times)[250], rel=0.2)
+        assert sample.first.mean == pytest.approx(sum(times) / 501)
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
 def test_impossible_times_are_not_counted(seconds: float) -> None:
     sample = Sample()
     sample.note(Outcome(is_error=False, seconds=seconds))
-    assert (sample.total, sample.timed, sample.median, sample.mean) == (1, 0, 0.0, 0.0)
+    assert (sample.total, sample.first.count) == (1, 0)
+    assert (sample.first.median, sample.first.mean) == (0.0, 0.0)
 
 
 def test_nothing_is_said_of_nothing() -> None:
     assert judge(RollbackConfig(), Sample(), Sample()) is None
+
+
+def sample(*outcomes: Outcome) -> Sample:
+    found = Sample()
+    for outcome in outcomes:
+        for _ in range(40):
+            found.note(outcome)
+    return found
+
+
+def test_streams_and_whole_answers_are_compared_with_their_like() -> None:
+    """A client that takes its answers at once and is divided to one side says nothing of first tokens."""
+    quick = Outcome(is_error=False, seconds=0.1)
+    long = Outcome(is_error=False, seconds=8.0, is_whole=True)
+    longer = Outcome(is_error=False, seconds=20.0, is_whole=True)
+    assert judge(RollbackConfig(), sample(quick, long), sample(quick)) == ""
+    assert judge(RollbackConfig(), sample(quick, longer), sample(quick, long)) == (
+        "answer 20.000 s against 8.000 s"
+    )
