@@ -15,7 +15,6 @@ from headrace.fleet.gateway.dispatch import Dispatcher
 from headrace.fleet.gateway.flow.admission import Admission
 from headrace.fleet.gateway.models.canary import Canaries
 from headrace.fleet.gateway.models.labels import ModelLabels, configured_names
-from headrace.fleet.gateway.order import Trade
 from headrace.fleet.gateway.pipelines.runner import Pipelines
 from headrace.fleet.gateway.prefix.knowledge import Knowledge
 from headrace.fleet.gateway.pulse import Pulse
@@ -29,6 +28,7 @@ from headrace.fleet.gateway.routing.choose import choose
 from headrace.fleet.gateway.service import Service
 from headrace.fleet.gateway.shadow import Shadows
 from headrace.fleet.gateway.tools.toolbox import Toolbox
+from headrace.fleet.gateway.trade import Trade
 from headrace.fleet.probe import probe
 from headrace.fleet.prober import Prober
 from headrace.fleet.registry import Registry
@@ -93,6 +93,7 @@ def build(
     pipelines = Pipelines(config.pipelines, metrics, clock)
     homes, keepers = _memory(config.gateway, registry, clock)
     canaries = Canaries(config.models)
+    shadows = Shadows(dispatcher, admission, metrics, clock)
     trade = Trade(
         config=config,
         registry=registry,
@@ -103,13 +104,12 @@ def build(
         canaries=canaries,
         homes=homes,
         requests=requests,
+        shadows=shadows,
         clock=clock,
     )
-    shadows = Shadows(dispatcher, metrics, clock)
     service = Service(
         trade,
         open_cache(config.cache, clock, metrics, labels),
-        shadows,
         toolbox,
         pipelines,
         keepers,

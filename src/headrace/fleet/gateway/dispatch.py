@@ -7,8 +7,9 @@ the tokens that were sent; if none can, the stream ends with an error event. Not
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from typing import NamedTuple
 
-from headrace.config.fleet.gateway import GatewayConfig
+from headrace.config.fleet.gateway import GatewayConfig, RetryConfig
 from headrace.config.fleet.replicas import Dialect
 from headrace.core.clock import Clock
 from headrace.core.errors import GatewayTimeoutError, HeadraceError, UnavailableError
@@ -37,6 +38,9 @@ log = logging.getLogger("headrace.fleet")
 _BLAMELESS = frozenset({FailureKind.OVERLOADED, FailureKind.REFUSED, FailureKind.MODEL})
 #: Dialects that keep prefix caches apart by `cache_salt`; others may refuse a field that they do not know.
 _SALTING = frozenset({Dialect.HEADRACE, Dialect.VLLM, Dialect.SGLANG})
+
+#: For copies, which nobody waits for: what becomes of them must cost those that somebody waits for nothing.
+_ONE_TRY = RetryConfig(attempts=1, resume_attempts=0, patience=0.0, budget=0.0)
 
 
 class Dispatcher:
@@ -67,26 +71,37 @@ class Dispatcher:
         self.config = config
         self.budget.share = config.retries.budget
 
-    def dispatch(
-        self, call: Call, wanted: Wanted, answer: Answer, pulse: Pulse | None = None
-    ) -> "Dispatch":
-        """One request, ready to run. Its tokens are counted in `pulse`; default: with those of all clients."""
-        return Dispatch(self, call, wanted, answer, pulse or self.pulse)
+    def dispatch(self, call: Call, wanted: Wanted, answer: Answer) -> "Dispatch":
+        """One request, ready to run."""
+        terms = Terms(self.config.retries, self.budget, self.pulse)
+        return Dispatch(self, call, wanted, answer, terms)
+
+    def copy(self, call: Call, wanted: Wanted, answer: Answer) -> "Dispatch":
+        """A copy of one: tried once, and counted neither with clients' tokens nor with their requests and retries."""
+        return Dispatch(self, call, wanted, answer, Terms(_ONE_TRY, RetryBudget(0.0), Pulse()))
+
+
+class Terms(NamedTuple):
+    """How often one is tried, and with whom it counts."""
+
+    retries: RetryConfig
+    budget: RetryBudget
+    pulse: Pulse
 
 
 class Dispatch:
     """One request's way through replicas. Run it once."""
 
     def __init__(
-        self, shared: Dispatcher, call: Call, wanted: Wanted, answer: Answer, pulse: Pulse
+        self, shared: Dispatcher, call: Call, wanted: Wanted, answer: Answer, terms: Terms
     ) -> None:
         self._shared = shared
-        self._pulse = pulse
+        self._terms = terms
         self._call = call
         self._wanted = wanted
         self._answer = answer
         self._on_lease: Callable[[], None] = _nothing
-        self._attempts = Attempts(shared.config.retries, shared.budget)
+        self._attempts = Attempts(terms.retries, terms.budget)
         self._adds_usage = call.is_stream and call.endpoint.can_resume and not call.wants_usage
         self._created = int(shared.clock.wall())
         self._doubted: list[Replica] = []
@@ -107,7 +122,7 @@ class Dispatch:
         self._on_lease = on_lease
         shared = self._shared
         seconds = shared.config.timeouts.total
-        shared.budget.note_request(shared.clock.monotonic())
+        self._terms.budget.note_request(shared.clock.monotonic())
         try:
             async with asyncio.timeout(seconds):
                 await self._run()
@@ -172,7 +187,7 @@ class Dispatch:
 
     async def _choose(self) -> Choice:
         shared = self._shared
-        deadline = shared.clock.monotonic() + shared.config.retries.patience
+        deadline = shared.clock.monotonic() + self._terms.retries.patience
         tried = self._attempts.tried
         while True:
             choice = shared.router.pick(self._wanted_now(), tried)
@@ -192,7 +207,7 @@ class Dispatch:
                 continue
 
     async def _try_hedged(self, choice: Choice) -> None:
-        after = self._shared.config.retries.hedge_after
+        after = self._terms.retries.hedge_after
         if after is None or self._answer.has_begun:
             await self._try(choice)
         else:
@@ -201,11 +216,11 @@ class Dispatch:
     def _hedge(self, first: Choice) -> Coroutine[None, None, None] | None:
         """A second try beside one that has not begun; None if there is no other replica, or no budget."""
         now = self._shared.clock.monotonic()
-        if not self._shared.budget.has_room(now):
+        if not self._terms.budget.has_room(now):
             return None  # before a replica is picked: the one trial of a half-open circuit must not be spent on nothing
         avoided = {first.replica.id, *self._attempts.tried}
         choice = self._shared.router.pick(self._wanted_now(), avoided, is_needed=False)
-        if choice is None or not self._shared.budget.take(now):
+        if choice is None or not self._terms.budget.take(now):
             return None
         return self._try(choice)
 
@@ -219,7 +234,9 @@ class Dispatch:
         clock = self._shared.clock
         started, outcome = clock.monotonic(), replica_meter.CANCELLED
         attempt = begin_attempt(self._call, started)
-        exchange = Exchange(self._call, choice, self._shared.config, clock, self._pulse, attempt)
+        exchange = Exchange(
+            self._call, choice, self._shared.config, clock, self._terms.pulse, attempt
+        )
         try:
             sent = self._sent_to(replica)
             if sent is None:

@@ -8,19 +8,16 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from headrace.config.fleet.models import Cause
 from headrace.config.fleet.replicas import Price
-from headrace.config.fleet.root import FleetConfig
-from headrace.core.clock import Clock
 from headrace.core.errors import (
     HeadraceError,
 )
 from headrace.fleet.cache.serving import FALLBACK_HEADER
 from headrace.fleet.gateway.accounts.account import Account
-from headrace.fleet.gateway.accounts.accounts import Accounts
-from headrace.fleet.gateway.accounts.ledger import Ledger, UsageRow
+from headrace.fleet.gateway.accounts.ledger import UsageRow
 from headrace.fleet.gateway.accounts.meters import Estimate
 from headrace.fleet.gateway.accounts.money import lowest_cost
 from headrace.fleet.gateway.accounts.reservation import Reservation
@@ -28,21 +25,19 @@ from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.bill import Bill, bill_of, bill_of_prompt, estimate, prices_of
 from headrace.fleet.gateway.call import Call
 from headrace.fleet.gateway.causes import cause_of, cause_of_refusal
-from headrace.fleet.gateway.dispatch import Dispatch, Dispatcher
+from headrace.fleet.gateway.dispatch import Dispatch
 from headrace.fleet.gateway.endpoints import RESPONSES, Kind
 from headrace.fleet.gateway.exchange import RefusedError
-from headrace.fleet.gateway.flow.admission import Admission
 from headrace.fleet.gateway.flow.slot import Slot
 from headrace.fleet.gateway.flow.values import Ticket
-from headrace.fleet.gateway.models.canary import Canaries, Outcome
+from headrace.fleet.gateway.models.canary import Outcome
 from headrace.fleet.gateway.models.values import Route, Target
 from headrace.fleet.gateway.progress import AnswerUsage, usage_of
-from headrace.fleet.gateway.request_meter import Finished, RequestMeter, Result
-from headrace.fleet.gateway.responses.homes import Homes
+from headrace.fleet.gateway.request_meter import Finished, Result
 from headrace.fleet.gateway.router import Wanted
 from headrace.fleet.gateway.spans import tell_end
+from headrace.fleet.gateway.trade import Trade
 from headrace.fleet.gateway.trip import Trip, Try
-from headrace.fleet.registry import Registry
 from headrace.web.asgi import Send
 from headrace.web.problems import HttpError, answer_to, status_for
 
@@ -50,21 +45,6 @@ from headrace.web.problems import HttpError, answer_to, status_for
 COLD_START = "x-headrace-cold-start"
 
 log = logging.getLogger("headrace.fleet")
-
-
-class Trade(NamedTuple):
-    """What orders share."""
-
-    config: FleetConfig
-    registry: Registry
-    dispatcher: Dispatcher
-    admission: Admission
-    accounts: Accounts
-    ledger: Ledger
-    canaries: Canaries
-    homes: Homes
-    requests: RequestMeter
-    clock: Clock
 
 
 class Order:
@@ -108,6 +88,8 @@ class Order:
             estimated = estimate(self._call, self._prices())
             reservation = await self._trade.accounts.reserve(self._account, estimated)
             self._is_paid = True
+            if self._route.shadow is not None:
+                self._trade.shadows.copy(self._call, self._wanted_of(self._route.shadow))
             with reservation:
                 try:
                     await self._through_targets(answer)
@@ -266,9 +248,11 @@ class Order:
             await self._dispatch.run(partial(self._note_lease, slot))
         finally:
             self._note_home()
-            if (usage := self._dispatch.progress.usage) is not None:
-                prompt = max(0, usage.prompt_tokens - usage.cached_tokens)
-                slot.used(prompt_tokens=prompt, output_tokens=usage.output_tokens)
+            if slot.is_placed:
+                # What came of it, not what it asked for: it may have been refused, or its client has left.
+                bill = self._bill_now() or Bill(prompt_tokens=call.prompt_tokens)
+                prompt = max(0, bill.prompt_tokens - bill.cached_tokens)
+                slot.used(prompt_tokens=prompt, output_tokens=bill.output_tokens)
             if (replica := self._dispatch.replica) is not None:
                 # A whole answer begins when all of it is made: that tells nothing of its first token.
                 began = answer.began_at if call.is_stream else None
@@ -324,8 +308,7 @@ class Order:
 
     def _record(self, answer: Answer, status: int) -> None:
         """Tell the trials and the ledger how it ended."""
-        trade, call = self._trade, self._call
-        now = trade.clock.monotonic()
+        trade, now = self._trade, self._trade.clock.monotonic()
         ttft = self._time_of(answer)
         if self._outcome is not None:
             for trial in self._route.trials:

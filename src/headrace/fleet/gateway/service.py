@@ -26,17 +26,17 @@ from headrace.fleet.gateway.inner import InnerAnswer, Sink
 from headrace.fleet.gateway.models.needs import Facts, read_needs, suitable
 from headrace.fleet.gateway.models.resolve import resolve
 from headrace.fleet.gateway.models.values import Asked, Route, Target
-from headrace.fleet.gateway.order import Order, Trade
+from headrace.fleet.gateway.order import Order
 from headrace.fleet.gateway.pipelines.runner import Pipelines
 from headrace.fleet.gateway.prefix.knowledge import BY_PREFIX
 from headrace.fleet.gateway.responses.homes import owner_of
 from headrace.fleet.gateway.responses.keepers import Keepers
 from headrace.fleet.gateway.router import Router, Wanted
-from headrace.fleet.gateway.shadow import Shadows
 from headrace.fleet.gateway.tools.chat_loop import ChatLoop
 from headrace.fleet.gateway.tools.plan import read_plan
 from headrace.fleet.gateway.tools.responses_loop import ResponsesLoop
 from headrace.fleet.gateway.tools.toolbox import Toolbox
+from headrace.fleet.gateway.trade import Trade
 from headrace.fleet.replica import Replica
 from headrace.web.asgi import Receive, Scope, Send
 from headrace.web.bodies import BodyBudget, read_body
@@ -60,7 +60,6 @@ class Service:
         self,
         trade: Trade,
         cache: ResponseCache,
-        shadows: Shadows,
         toolbox: Toolbox,
         pipelines: Pipelines,
         keepers: Keepers,
@@ -69,7 +68,6 @@ class Service:
         self._toolbox = toolbox
         self.pipelines = pipelines
         self.cache = cache
-        self._shadows = shadows
         self._keepers = keepers
         self._bodies = BodyBudget(trade.config.gateway.max_buffered_bytes)
         self._random = random.Random()
@@ -215,8 +213,6 @@ class Service:
         def wanted_of(target: Target) -> Wanted:
             return self._wanted(call, target, salt)._replace(home=home, owner=owner)
 
-        if route.shadow is not None:
-            self._shadows.copy(call, wanted_of(route.shadow))
         order = Order(self._trade, account, call, route, wanted_of)
         inquiry = self._inquiry(call, account, str(route.targets[0]))
         try:

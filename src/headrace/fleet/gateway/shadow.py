@@ -1,7 +1,11 @@
-"""Copies of requests to another model. Their answers are thrown away; they never take a place from anybody."""
+"""Copies of requests to another model. Their answers are thrown away; they begin only where nobody waits for the place, and
+cost nobody anything: not the tenant, not the share of retries, not the trace.
+"""
 
 import asyncio
 import logging
+
+from msgspec import structs
 
 from headrace.core.clock import Clock
 from headrace.core.errors import HeadraceError
@@ -9,7 +13,7 @@ from headrace.fleet.gateway.answer import Answer
 from headrace.fleet.gateway.call import Call
 from headrace.fleet.gateway.dispatch import Dispatcher
 from headrace.fleet.gateway.exchange import RefusedError
-from headrace.fleet.gateway.pulse import Pulse
+from headrace.fleet.gateway.flow.admission import Admission
 from headrace.fleet.gateway.router import Wanted
 from headrace.observe import catalogue
 from headrace.observe.metrics import Metrics
@@ -26,28 +30,42 @@ log = logging.getLogger("headrace.fleet")
 class Shadows:
     """Runs copies beside the requests themselves."""
 
-    def __init__(self, dispatcher: Dispatcher, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, admission: Admission, metrics: Metrics, clock: Clock
+    ) -> None:
         self._dispatcher = dispatcher
+        self._admission = admission
         self._metrics = metrics
         self._clock = clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._num_bytes = 0
 
     def copy(self, call: Call, wanted: Wanted) -> None:
-        """Send a copy, if a replica has nothing better to do; nobody waits for it."""
-        is_full = len(self._tasks) >= MAX_RUNNING or self._num_bytes + len(call.raw) > MAX_BYTES
-        if is_full or not self._dispatcher.router.free_places(wanted):
+        """Send a copy, if a replica has nothing better to do; nobody waits for it.
+
+        None of one that goes on from a stored response: no other model has that.
+        """
+        if call.previous_response or not self._has_room(call, wanted):
             self._metrics.add(catalogue.GATEWAY_SHADOWS, ("left_out",))
             return
-        task = asyncio.create_task(self._run(call, wanted), name="shadow")
+        # The trace is that of the request itself, and may be told before this has ended.
+        copied = structs.replace(call, trace=None)
+        task = asyncio.create_task(self._run(copied, wanted), name="shadow")
         self._tasks.add(task)
         self._num_bytes += len(call.raw)
 
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             self._num_bytes -= len(call.raw)
+            self._admission.wake()  # its place is free
 
         task.add_done_callback(ended)
+
+    def _has_room(self, call: Call, wanted: Wanted) -> bool:
+        is_full = len(self._tasks) >= MAX_RUNNING or self._num_bytes + len(call.raw) > MAX_BYTES
+        if is_full or self._admission.num_waiting(wanted.lane):
+            return False
+        return bool(self._dispatcher.router.free_places(wanted))
 
     async def close(self) -> None:
         """End what runs."""
@@ -59,7 +77,7 @@ class Shadows:
         outcome = "failed"
         try:
             answer = Answer(_swallow, self._clock)
-            await self._dispatcher.dispatch(call, wanted, answer, Pulse()).run(lambda: None)
+            await self._dispatcher.copy(call, wanted, answer).run(lambda: None)
             outcome = "answered"
         except (HeadraceError, RefusedError) as error:
             log.debug("A copy failed: %s", error)
