@@ -1,7 +1,7 @@
 """What operators ask for at /admin and with `headrace fleet`: plain functions on values, errors as exceptions."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 from headrace.api.decode import decode
 from headrace.core.errors import BadRequestError, ConfigError, NotFoundError
@@ -31,7 +31,9 @@ async def usage_sums(reader: UsageReader | None, query: Mapping[str, str]) -> li
     return await asyncio.to_thread(_there(reader).sums, rows, by)
 
 
-async def usage_export(reader: UsageReader | None, query: Mapping[str, str]) -> AsyncIterator[str]:
+async def usage_export(
+    reader: UsageReader | None, query: Mapping[str, str]
+) -> AsyncGenerator[str, None]:
     """The rows as text, piece by piece; `format` is jsonl or csv, the rest as for sums. Raises before the first piece."""
     rows, form = filter_of(query), format_of(query.get("format", "jsonl"))
     there, after = _there(reader), 0

@@ -1,6 +1,7 @@
 """`/admin/keys` and `/admin/usage`: keys listed, created and revoked; the ledger summed and exported."""
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -86,13 +87,15 @@ class AccountsAdmin:
 
     async def _export(self, scope: Scope, _receive: Receive, send: Send) -> None:
         query = _query(scope)
-        pieces = usage_export(self._books.usage, query)
-        piece = await anext(pieces)  # raises before anything is sent
-        kind = FORMATS[query.get("format", "jsonl")]
-        await send(start_message(200, kind))
-        await send({"type": "http.response.body", "body": piece.encode(), "more_body": True})
-        async for piece in pieces:
+        async with aclosing(usage_export(self._books.usage, query)) as pieces:
+            piece = await anext(pieces)  # raises before anything is sent
+            kind = FORMATS[query.get("format", "jsonl")]
+            await send(start_message(200, kind))
             await send({"type": "http.response.body", "body": piece.encode(), "more_body": True})
+            async for piece in pieces:
+                await send(
+                    {"type": "http.response.body", "body": piece.encode(), "more_body": True}
+                )
         await send({"type": "http.response.body", "body": b""})
 
 

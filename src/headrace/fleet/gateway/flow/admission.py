@@ -333,9 +333,11 @@ class Admission:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self.tick()
-        if self._room.total.num_requests:
-            self._arm()
+        try:
+            self.tick()
+        finally:  # whatever goes wrong with one: the others must not wait for ever
+            if self._room.total.num_requests:
+                self._arm()
 
     def _left(self, waiter: Waiter, future: asyncio.Future[Slot]) -> None:
         """The caller was cancelled: before its turn, or in the moment between its turn and its waking up."""

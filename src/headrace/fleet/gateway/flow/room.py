@@ -62,11 +62,13 @@ class Room:
         if left.has_room(bounds, ticket):
             return leaving
         others = [other for other in self._lanes.values() if other is not lane]
-        for each in (lane, *others):
-            for queue in each.sheddable_below(rank):
-                for waiter in queue.newest():
-                    leaving.append(waiter)
-                    left.remove(waiter.ticket)
-                    if left.has_room(bounds, ticket):
-                        return leaving
+        queues = [queue for each in (lane, *others) for queue in each.sheddable_below(rank)]
+        for queue in sorted(
+            queues, key=lambda queue: queue.kind.rank
+        ):  # of one rank its own model's first
+            for waiter in queue.newest():
+                leaving.append(waiter)
+                left.remove(waiter.ticket)
+                if left.has_room(bounds, ticket):
+                    return leaving
         return None

@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 from tests.support.admission_fleet import TWO, AdmissionFleet
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.flow import PriorityClass, QueueBounds
 from headrace.core.errors import (
@@ -276,6 +277,32 @@ async def test_a_full_queue_refuses_and_room_for_a_higher_class_is_made() -> Non
     fleet.leave(held)
     fleet.leave(await high)
     fleet.leave(await highs[0])
+    fleet.assert_idle()
+
+
+async def test_the_lowest_class_gives_way_first_whatever_model_it_waits_for() -> None:
+    classes = (
+        PriorityClass(name="high", rank=2),
+        PriorityClass(name="mid", rank=1, sheddable=True),
+        PriorityClass(name="low", sheddable=True),
+    )
+    fleet = AdmissionFleet(
+        classes=classes, total_bounds=QueueBounds(requests=3), draw=lambda: 0.9999
+    )
+    fleet.places = 0
+    near = await fleet.queue(priority="mid")
+    far = [await fleet.queue(priority=kind, lane="n") for kind in ("low", "mid")]
+    high = [await fleet.queue(priority="high")]
+    await asyncio.wait({far[0], near}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.done() for task in (far[0], near, far[1])] == [True, False, False]
+    high.append(await fleet.queue(priority="high"))
+    for task in (far[0], near):
+        with pytest.raises(RequestShedError):
+            await task
+    fleet.places = 9
+    fleet.admission.wake()
+    for task in (*high, far[1]):
+        fleet.leave(await task)
     fleet.assert_idle()
 
 
