@@ -135,7 +135,8 @@ def gateway(server: ServeProcess, endpoint: str, tmp_path: Path) -> Iterator[str
     file = tmp_path / "fleet.yaml"
     replica = f"{{url: '{server.url}', id: r, peer_token: {SECRET}, kv_events: '{endpoint}'}}"
     file.write_text(
-        f"gateway: {{port: 0}}\nhealth: {{probe_timeout: 60s}}\nreplicas: [{replica}]\n", "utf-8"
+        f"gateway: {{port: 0}}\nhealth: {{probe_timeout: 60s}}\nrouting: {{tokenize_timeout: 60s}}\nreplicas: [{replica}]\n",
+        "utf-8",
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "headrace", "gateway", str(file)],

@@ -17,9 +17,11 @@ from headrace.config.fleet.pools import DriverKind, PoolConfig, ResourcesConfig
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import SystemClock
 from headrace.core.stats import ReplicaState
+from headrace.fleet.autoscaler import warmth as warmth_module
 from headrace.fleet.autoscaler.warmth import HttpWarmth
 from headrace.fleet.drivers.build import make_driver
 from headrace.fleet.drivers.protocol import Driver, Instance, InstanceState
+from headrace.fleet.drivers.ray import cluster
 from headrace.fleet.gateway.build import make_replica
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (headrace[ray])")
@@ -32,6 +34,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
 ]
 ONE_CPU = ResourcesConfig(cpus=1)
+
+
+@pytest.fixture(autouse=True)
+def _patience_with_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(warmth_module, "STATE_PATIENCE", PATIENCE)
 
 
 @pytest.fixture(scope="module")

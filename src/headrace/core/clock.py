@@ -27,3 +27,9 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
     sleep = staticmethod(time.sleep)
+
+
+class WorkClock(SystemClock):
+    """`monotonic` is processor time of the thread that asks: what others do meanwhile, and waiting, do not count."""
+
+    monotonic = staticmethod(time.thread_time)

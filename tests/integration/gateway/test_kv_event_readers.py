@@ -17,12 +17,18 @@ from headrace.core.clock import SystemClock
 from headrace.engine.kv_events import ZmqPublisher
 from headrace.engine.memory.events import BlockStored
 from headrace.engine.messages import KVEventsConfig
+from headrace.fleet.gateway.prefix import events
 from headrace.fleet.gateway.prefix.events import EventReader, EventReaders
 from headrace.fleet.gateway.prefix.exact import ExactIndex
 from headrace.fleet.gateway.prefix.token_chain import TokenPrompt, ids
 
 LAST = 99
 """A block that no test has."""
+
+
+@pytest.fixture(autouse=True)
+def _patience_with_replays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "_REPLAY_PATIENCE", PATIENCE)
 
 
 def stored(block: int, parent: int | None = None) -> list[Any]:

@@ -6,7 +6,7 @@ import json
 import pytest
 from tests.support.grammars import byte_compiler, byte_vocabulary, lark, regex, schema
 
-from headrace.core.clock import SystemClock
+from headrace.core.clock import WorkClock
 from headrace.core.errors import GrammarError, InternalError, OverloadedError
 from headrace.grammar import check_process, checks
 from headrace.grammar.check_process import find_fault
@@ -125,10 +125,10 @@ async def test_a_process_that_does_not_start_is_our_fault(monkeypatch):
     ],
 )
 def test_a_grammar_is_tried_out(grammar, fault):
-    found = find_fault(byte_compiler(), grammar, SystemClock())
+    found = find_fault(byte_compiler(), grammar, WorkClock())
     assert (found is None) if fault is None else (fault in (found or ""))
 
 
 def test_a_slow_token_is_a_fault(monkeypatch):
     monkeypatch.setattr(check_process, "MAX_TOKEN_SECONDS", -1.0)
-    assert "too long" in str(find_fault(byte_compiler(), regex("a"), SystemClock()))
+    assert "too long" in str(find_fault(byte_compiler(), regex("a"), WorkClock()))
