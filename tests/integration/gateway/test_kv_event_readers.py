@@ -223,6 +223,7 @@ async def test_a_replay_that_does_not_answer_is_not_waited_for_each_time(tmp_pat
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(zmq.asyncio.Socket, "poll", counted)
+            patch.setattr(events, "_REPLAY_PATIENCE", 0.5)
             for number in range(2, 22, 2):
                 await it.publisher.send(number, stored(number))
             await it.until(lambda: it.cached(20) == 2)
