@@ -50,8 +50,8 @@ class HeadraceBackend(OpenAIBackend):
             return Health(True)
         said = reading.table(reading.decode(body))
         error = reading.table(said.get("error"))
-        reason = reading.text(error.get("message")) or reading.text(said.get("status"))
-        return Health(False, reason or f"status {status}")
+        words = (error.get("message"), said.get("reason"), said.get("state"), said.get("status"))
+        return Health(False, next(filter(None, map(reading.text, words)), f"status {status}"))
 
     def read_load(self, status: int, body: bytes) -> Load:
         """`core.stats.LoadReport`, read leniently: fields may come."""

@@ -32,7 +32,8 @@ def _waiting_for(config: FleetConfig) -> str:
     if config.discovery.file is not None:
         ways.insert(0, f"in {config.discovery.file}")
     way = f"{', '.join(ways[:-1])} or {ways[-1]}" if len(ways) > 1 else ways[0]
-    return f"There is no replica: requests are refused until one is named, {way}."
+    patience = f"{config.flow.cold_wait:g} s (flow.cold_wait)"
+    return f"There is no replica: requests wait up to {patience} for one, and are refused then. Name one {way}."
 
 
 def _has_budgets(accounts: AccountsConfig) -> bool:

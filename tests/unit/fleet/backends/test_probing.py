@@ -107,6 +107,20 @@ def test_tgi() -> None:
     assert backend("tgi").read_load(200, text) == Load(num_running=8, num_waiting=3)
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"status":"unready","reason":"the engine is loading","state":"loading"}', "the engine is loading"),
+        (b'{"status":"unready","reason":null,"state":"parked"}', "parked"),
+        (b'{"status":"unready"}', "unready"),
+        (b'{"error":{"message":"Full."}}', "Full."),
+        (b'{"reason":7,"state":[]}', "status 503"),
+    ],
+)  # fmt: skip
+def test_headrace_says_why_it_is_not_ready(body: bytes, reason: str) -> None:
+    assert backend("headrace").read_health(503, body).reason == reason
+
+
 def test_headrace_load() -> None:
     said = {
         "state": "draining", "num_running": 2, "num_waiting": 1, "kv_usage": 0.5,

@@ -47,19 +47,19 @@ def test_budgets_need_a_price_somewhere(owner: str) -> None:
 @pytest.mark.parametrize(
     ("config", "way"),
     [
-        (FleetConfig(), "named, under `replicas` and a reload."),
+        (FleetConfig(), "refused then. Name one under `replicas` and a reload."),
         (
             FleetConfig(
                 gateway=GatewayConfig(admin_keys=Secret("k")),
                 discovery=DiscoveryConfig(file="r.yaml"),
             ),
-            "named, in r.yaml, by `headrace fleet add URL` or under `replicas` and a reload.",
+            "Name one in r.yaml, by `headrace fleet add URL` or under `replicas` and a reload.",
         ),
     ],
 )
 def test_a_gateway_without_replicas_says_what_it_waits_for(config: FleetConfig, way: str) -> None:
     (doubt,) = doubts(config, [])
-    assert doubt.startswith("There is no replica: ")
+    assert doubt.startswith("There is no replica: requests wait up to 60 s (flow.cold_wait)")
     assert doubt.endswith(way)
     assert doubts(config, [FREE]) == []
 
