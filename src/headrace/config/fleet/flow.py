@@ -16,7 +16,7 @@ class QueueOrder(StrEnum):
     FCFS = "fcfs"
     """The one that came first."""
     EDF = "edf"
-    """The one whose first token is due first."""
+    """The one whose first token is due first: `ttft` after it came, or what its header x-slo-ttft-ms says."""
 
 
 class QueueBounds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

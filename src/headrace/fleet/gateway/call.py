@@ -13,6 +13,8 @@ from headrace.observe.tracing.tracer import Trace
 
 MAX_DEPTH = 100
 _PEERS_ONLY = ("prior_output_ids",)
+#: Headers by which a client tells in how many milliseconds it wants the first token; of several the first counts.
+TTFT_HEADERS = ("x-slo-ttft-ms", "x-llm-d-slo-ttft-ms")
 #: Fields that bound the output, in the order in which they count.
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens", "n_predict")
 
@@ -35,6 +37,8 @@ class Call(Struct, frozen=True, kw_only=True, eq=False):
     """Estimated from its bytes, or counted where it came as ids."""
     output_tokens: int
     """Its bound on the output of all its choices."""
+    ttft: float | None = None
+    """Seconds in which its client wants the first token; None: it does not say. Counts among its tenant's own requests."""
     trace: Trace | None = None
     """Where its spans go; None: it is not traced."""
 
@@ -165,6 +169,7 @@ def made_call(
         model=model,
         prompt_tokens=_prompt_tokens(raw, body, terms.chars_per_token),
         output_tokens=_output_tokens(body, terms.default_max_tokens) if endpoint.makes_text else 0,
+        ttft=_ttft(headers),
         trace=trace,
     )
 
@@ -176,6 +181,19 @@ def patched(call: Call, changes: Mapping[str, Any]) -> bytes:
     if any(name in call.body for name in changes) or not call.body:
         return msgspec.json.encode({**call.body, **changes})
     return call.raw.rstrip()[:-1] + b"," + msgspec.json.encode(changes)[1:]
+
+
+def _ttft(headers: Mapping[str, str]) -> float | None:
+    """Raises BadRequestError for a time that is none."""
+    for name in TTFT_HEADERS:
+        if (text := headers.get(name)) is not None:
+            if not (text.isascii() and text.isdecimal() and 0 < len(text) <= 7 and int(text)):
+                raise BadRequestError(
+                    f"'{name}': expected milliseconds, a whole number from 1 to 9999999.",
+                    param=name,
+                )
+            return int(text) / 1000
+    return None
 
 
 def _prompt_tokens(raw: bytes, body: dict[str, Any], chars_per_token: float) -> int:

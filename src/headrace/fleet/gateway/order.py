@@ -234,6 +234,7 @@ class Order:
             num_bytes=len(call.raw),
             cold_wait=0.0 if self._falls_back(Cause.UNAVAILABLE, place) else None,
             can_move=self._falls_back(Cause.OVERLOADED, place),
+            ttft=call.ttft,
             weight=self._account.weight,
         )
         asked = trade.clock.monotonic()

@@ -12,12 +12,14 @@ from headrace.fleet.gateway.call import Call, Terms, patched, read_call
 from headrace.fleet.gateway.endpoints import ENDPOINTS
 
 
-def read(body: object, path: str = "/v1/chat/completions") -> Call:
+def read(
+    body: object, path: str = "/v1/chat/completions", headers: dict[str, str] | None = None
+) -> Call:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     return read_call(
         ENDPOINTS[path],
         raw,
-        {},
+        headers or {},
         request_id="r",
         arrival=0.0,
         terms=Terms(4.0, 100),
@@ -135,3 +137,23 @@ def test_what_is_set_aside_covers_all_that_may_be_made(body, most):
 )
 def test_no_answer_is_expected_to_be_longer_than_its_model_can_make_it(body, context, expected):
     assert read(body).output_within(context) == expected
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"x-slo-ttft-ms": "250"}, 0.25),
+        ({"x-llm-d-slo-ttft-ms": "2000"}, 2.0),
+        ({"x-llm-d-slo-ttft-ms": "2000", "x-slo-ttft-ms": "1"}, 0.001),
+    ],
+)
+def test_a_client_may_say_when_it_wants_its_first_token(headers, seconds):
+    assert read({}, headers=headers).ttft == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "soon", "nan", "\u0663", "9" * 400])
+def test_a_time_that_is_none_is_refused_by_name(text):
+    with pytest.raises(BadRequestError) as caught:
+        read({}, headers={"x-slo-ttft-ms": text})
+    assert caught.value.param == "x-slo-ttft-ms"

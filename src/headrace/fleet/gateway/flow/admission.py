@@ -241,7 +241,7 @@ class Admission:
         for leaving in self._room.make(ticket, now):
             self._evict(leaving, now)
         kind = lane.queue_of(ticket).kind
-        due = now + (kind.ttft if kind.ttft is not None else kind.max_wait)
+        due = now + next(t for t in (ticket.ttft, kind.ttft, kind.max_wait) if t is not None)
         self._number += 1
         waiter = Waiter(ticket, number=self._number, arrived=now, due=due)
         lane.push(waiter)

@@ -25,6 +25,9 @@ class Ticket(Struct, frozen=True, kw_only=True):
     """Seconds that it waits at most for a model without a ready replica; None: as long as others."""
     can_move: bool = False
     """Another model takes it where this one is busy: it waits no longer than its class promises a first token in."""
+    ttft: float | None = None
+    """Seconds in which it is wanted to begin, where its client says so; None: as its class promises. Orders its tenant's own
+    requests under `edf`, and nothing else."""
     weight: float = 1.0
     """Its tenant's share beside other tenants'."""
 

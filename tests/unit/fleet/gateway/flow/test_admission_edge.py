@@ -4,7 +4,7 @@ import pytest
 from tests.support.admission_fleet import TWO, AdmissionFleet
 from tests.support.patience import PATIENCE
 
-from headrace.config.fleet.flow import PriorityClass, QueueBounds
+from headrace.config.fleet.flow import PriorityClass, QueueBounds, QueueOrder
 from headrace.core.errors import (
     NoReplicaError,
     QueueFullError,
@@ -254,6 +254,30 @@ async def test_who_has_somewhere_else_to_go_waits_no_longer_than_its_class_was_p
         fleet.leave(held)
         held = await task
     fleet.leave(held)
+    fleet.assert_idle()
+
+
+async def test_who_is_in_haste_goes_before_its_own_tenant_s_others_and_nobody_else_s() -> None:
+    kind = PriorityClass(name="standard", ttft=5.0, order=QueueOrder.EDF)
+    fleet = AdmissionFleet(classes=(kind,), burst=0.0)
+    held = await fleet.enter("b")
+    tasks = {
+        "b": await fleet.queue("b", prompt_tokens=10),
+        "usual": await fleet.queue("a", prompt_tokens=10),
+        "in haste": await fleet.queue("a", prompt_tokens=10, ttft=0.1),
+        "b later": await fleet.queue("b", prompt_tokens=10),
+    }
+    order = []
+    while tasks:
+        fleet.leave(held)
+        done, _ = await asyncio.wait(
+            tasks.values(), timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED
+        )
+        (name,) = [name for name, task in tasks.items() if task in done]
+        order.append(name)
+        held = tasks.pop(name).result()
+    fleet.leave(held)
+    assert order == ["b", "in haste", "b later", "usual"]
     fleet.assert_idle()
 
 
