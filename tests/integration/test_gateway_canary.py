@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
+from msgspec import structs
 from tests.support.fake_replica import Fault, replicas
 from tests.support.in_process_gateway import (
     ClientCall,
@@ -98,6 +99,16 @@ async def test_a_client_that_leaves_waited_at_least_so_long() -> None:
         assert canary.errors == base.errors == 0
 
 
+async def test_one_that_was_switched_off_stays_so_over_a_restart(tmp_path) -> None:
+    file = str(tmp_path / "canaries.json")
+    async with trial(Fault(status=500), file) as gateway:
+        calls = [await ask(gateway, number) for number in range(40)]
+        assert "canary off" in calls[-1].headers["x-headrace-model"]
+    async with trial(None, file) as gateway:
+        call = await ask(gateway, 0)
+        assert "canary off: errors 100.0% against 0.0%" in call.headers["x-headrace-model"]
+
+
 def is_asked(gateway: InProcessGateway) -> bool:
     return any(replica.load.num_requests for replica in gateway.registry)
 
@@ -113,12 +124,12 @@ async def ask(gateway: InProcessGateway, number: int, **fields: object) -> Clien
 
 
 @asynccontextmanager
-async def trial(fault: Fault) -> AsyncIterator[InProcessGateway]:
+async def trial(fault: Fault | None, file: str | None = None) -> AsyncIterator[InProcessGateway]:
     """A gateway whose canary always does this."""
     async with replicas(2) as fakes:
         specs = [spec_of(fake, version=f"v{n + 1}", id=f"r{n + 1}") for n, fake in enumerate(fakes)]
         fakes[1].always = fault
-        rules = models(fakes[0].model, [])
+        rules = structs.replace(models(fakes[0].model, []), file=file)
         health = HealthConfig(probe_period=0.02, slow_start=0.0, breaker_failures=1000)
         config = quick(specs, retries=RETRIES, models=rules, health=health)
         async with gateway_over(fakes, config) as gateway:

@@ -167,6 +167,8 @@ class ModelsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     rules: tuple[ModelRule, ...] = ()
     """An exact name comes before one with a *; of those the first."""
     classifier: ClassifierConfig = ClassifierConfig()
+    file: str | None = None
+    """Where it is kept over a restart which canaries are off; of one gateway only. Without it each is tried again."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError for two rules of one name, and for names that lead to themselves."""

@@ -31,4 +31,5 @@ def needing_start(old: FleetConfig, new: FleetConfig) -> list[str]:
     pairs += [(n, old, new, n) for n in _TABLES]
     pairs += [(f"accounts.{n}", old.accounts, new.accounts, n) for n in _OF_ACCOUNTS]
     pairs.append(("alerts.file", old.alerts, new.alerts, "file"))
+    pairs.append(("models.file", old.models, new.models, "file"))
     return [name for name, a, b, field in pairs if getattr(a, field) != getattr(b, field)]

@@ -33,6 +33,7 @@ from headrace.fleet.gateway.app import build_app
 from headrace.fleet.gateway.build import build
 from headrace.fleet.gateway.companion import MakeCompanion
 from headrace.fleet.gateway.doubts import doubts
+from headrace.fleet.gateway.models.canary_file import CanaryFile
 from headrace.observe.logs import set_up_logging
 from headrace.web.http_server import HttpServer, allow_open_files, http_config
 from headrace.web.keys import KeyRing
@@ -114,6 +115,10 @@ class Gateway:
         self.app = build_app(parts, admin, keys, config, clock)
         self._http = HttpServer(http_config(self.app, bounds, config.security))
         self._sources = Sources(self._all_sources(config))
+        kept = config.models.file
+        self._canary_file = (
+            CanaryFile(Path(kept).expanduser(), parts.canaries, clock) if kept else None
+        )
         if self._companion is not None:
             self._companion.on_change = self._discover
             self.dashboard.feeds = self.dashboard.feeds._replace(
@@ -147,6 +152,8 @@ class Gateway:
         """Look for replicas from now on. Raises ConfigError if those of the configuration cannot be."""
         await self.parts.books.start()
         self.parts.toolbox.start()
+        if self._canary_file is not None:
+            self._canary_file.load()
         if self._companion is not None:
             await self._companion.start()
         self.parts.slos.start()
@@ -165,6 +172,8 @@ class Gateway:
         if self._companion is not None:
             await self._companion.close()
         parts = self.parts
+        if self._canary_file is not None:
+            await self._canary_file.save()
         await parts.slos.close()
         await self.dashboard.close()
         if parts.tracer is not None:
@@ -187,6 +196,8 @@ class Gateway:
             await asyncio.sleep(self._config.discovery.period)
             self.parts.registry.forget_idle()
             try:
+                if self._canary_file is not None:
+                    await self._canary_file.save()
                 await self._discover()
                 self._complaint = ""
             except ConfigError as error:

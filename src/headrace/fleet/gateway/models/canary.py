@@ -6,10 +6,12 @@ time, so that a window is a handful of numbers whatever the traffic.
 
 from collections import deque
 from collections.abc import Mapping
+from hashlib import blake2b
 from math import ceil, log2
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 
 from headrace.config.fleet.models import ModelRule, ModelsConfig, RollbackConfig
 from headrace.fleet.gateway.models.values import Trial
@@ -150,13 +152,25 @@ class _Window:
         return canary, base
 
 
+class Off(Struct, frozen=True, kw_only=True):
+    """A canary that is off."""
+
+    rule: str
+    terms: str
+    """Digest of the split and of the terms that it was tried on."""
+    reason: Annotated[str, Meta(min_length=1, max_length=400)]
+
+
 class Canary:
     """The trial of one rule."""
 
     def __init__(self, rule: ModelRule) -> None:
         self.rule = rule
+        terms = msgspec.json.encode((rule.split, rule.rollback), order="sorted")
+        self.terms = blake2b(terms, digest_size=16).hexdigest()
         self._canaries = {arm.name for arm in rule.split if arm.canary}
-        self._off_since = 0.0
+        self.off_since = 0.0
+        """`Clock.monotonic`, of one that is off."""
         self.start()
 
     def start(self) -> None:
@@ -181,13 +195,13 @@ class Canary:
         self.breaches = self.breaches + 1 if wrong else 0
         if self.breaches < config.breaches:
             return False
-        self.reason, self._off_since = wrong, now
+        self.reason, self.off_since = wrong, now
         return True
 
     def look(self, now: float) -> str:
         """Why it is off at this moment; empty: it is not. It comes back with its window empty."""
         after = self.rule.rollback.retry_after
-        if self.reason and after is not None and now - self._off_since >= after:
+        if self.reason and after is not None and now - self.off_since >= after:
             self.start()
         return self.reason
 
@@ -220,6 +234,22 @@ class Canaries:
     def off(self, now: float) -> Mapping[str, str]:
         """Rules whose canary is off, and why: the state that `resolve` takes."""
         return {name: why for name, one in self._trials.items() if (why := one.look(now))}
+
+    def switched_off(self, now: float) -> Mapping[Off, float]:
+        """All that are off, and since when: what is kept over a restart."""
+        return {
+            Off(rule=name, terms=one.terms, reason=one.reason): one.off_since
+            for name, one in self._trials.items()
+            if one.look(now)
+        }
+
+    def restore(self, off: Off, since: float) -> bool:
+        """It was off before: it stays so, if it is still tried on the same terms."""
+        canary = self._trials.get(off.rule)
+        if canary is None or canary.terms != off.terms:
+            return False
+        canary.reason, canary.off_since = off.reason, since
+        return True
 
     def breaches(self) -> Mapping[str, int]:
         """Comparisons in a row that each canary has failed, by its rule."""
