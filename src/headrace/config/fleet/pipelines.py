@@ -66,7 +66,7 @@ class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     when: str = ""
     """A template; where it gives nothing, false, none or 0, the step is left out, and its result is none."""
     timeout: Seconds = 60.0
-    """Seconds that it may take; the last step of a pipeline has the times of any request."""
+    """Seconds that it may take; the last step of a pipeline has what is left of the pipeline's."""
     llm: LlmStep | None = None
     retrieve: RetrieveStep | None = None
     http: HttpStep | None = None
@@ -101,8 +101,8 @@ class Pipeline(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     """The model that clients ask for."""
     steps: Annotated[tuple[Step, ...], Meta(min_length=1, max_length=32)]
-    timeout: Seconds = 300.0
-    """Seconds for all steps but the last, which has the times of any request."""
+    timeout: Seconds = 900.0
+    """Seconds for all steps together, the answer of the last one included."""
     max_text: Bytes = 1024 * 1024
     """Bytes of any text that a template gives or a server brings."""
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 from headrace.api.depth import check_depth
 from headrace.core.errors import BadRequestError
 from headrace.fleet.gateway.endpoints import Endpoint
+from headrace.fleet.gateway.limit import Limit
 from headrace.observe.tracing.tracer import Trace
 
 MAX_DEPTH = 100
@@ -41,6 +42,8 @@ class Call(Struct, frozen=True, kw_only=True, eq=False):
     """Seconds in which its client wants the first token; None: it does not say. Counts among its tenant's own requests."""
     trace: Trace | None = None
     """Where its spans go; None: it is not traced."""
+    limit: Limit | None = None
+    """Of what it is a part of."""
 
     @property
     def is_stream(self) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from headrace.config.fleet.gateway import GatewayConfig, RetryConfig
 from headrace.config.fleet.replicas import Dialect
 from headrace.core.clock import Clock
-from headrace.core.errors import GatewayTimeoutError, HeadraceError, UnavailableError
+from headrace.core.errors import HeadraceError, UnavailableError
 from headrace.fleet.backends import values as wire
 from headrace.fleet.gateway import replica_meter
 from headrace.fleet.gateway.answer import Answer
@@ -21,6 +21,7 @@ from headrace.fleet.gateway.call import Call, patched
 from headrace.fleet.gateway.endpoints import Kind
 from headrace.fleet.gateway.exchange import Exchange, RefusedError, UnfitError
 from headrace.fleet.gateway.hedging import hedged
+from headrace.fleet.gateway.limit import Limit, earlier, within
 from headrace.fleet.gateway.pace import Pace
 from headrace.fleet.gateway.progress import AnswerUsage, Progress
 from headrace.fleet.gateway.pulse import Pulse
@@ -122,13 +123,11 @@ class Dispatch:
         self._on_lease = on_lease
         shared = self._shared
         seconds = shared.config.timeouts.total
-        self._terms.budget.note_request(shared.clock.monotonic())
+        now = shared.clock.monotonic()
+        self._terms.budget.note_request(now)
+        limit = Limit(now + seconds, f"The request was not answered in {seconds:g} s.")
         try:
-            async with asyncio.timeout(seconds):
-                await self._run()
-        except TimeoutError:
-            error = GatewayTimeoutError(f"The request was not answered in {seconds:g} s.")
-            await self._give_up(error)
+            await within(earlier(limit, self._call.limit), self._run(), now)
         except HeadraceError as error:
             await self._give_up(error)
         finally:

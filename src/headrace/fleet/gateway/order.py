@@ -30,6 +30,7 @@ from headrace.fleet.gateway.endpoints import RESPONSES, Kind
 from headrace.fleet.gateway.exchange import RefusedError
 from headrace.fleet.gateway.flow.slot import Slot
 from headrace.fleet.gateway.flow.values import Ticket
+from headrace.fleet.gateway.limit import within
 from headrace.fleet.gateway.models.canary import Outcome
 from headrace.fleet.gateway.models.values import Route, Target
 from headrace.fleet.gateway.progress import AnswerUsage, usage_of
@@ -238,7 +239,7 @@ class Order:
             weight=self._account.weight,
         )
         asked = trade.clock.monotonic()
-        slot = await trade.admission.acquire(ticket)
+        slot = await within(call.limit, trade.admission.acquire(ticket), asked)
         now = trade.clock.monotonic()
         self._queued = (self._queued or 0.0) + now - asked
         if call.trace is not None:

@@ -22,7 +22,8 @@ from headrace.fleet.cache.serving import serve
 from headrace.fleet.gateway.accounts.account import ANONYMOUS, Account
 from headrace.fleet.gateway.call import Call, Terms, made_call, read_call
 from headrace.fleet.gateway.endpoints import ENDPOINTS, Kind
-from headrace.fleet.gateway.inner import InnerAnswer, Sink
+from headrace.fleet.gateway.gate import CallersGate
+from headrace.fleet.gateway.limit import Limit, earlier
 from headrace.fleet.gateway.models.needs import Facts, read_needs, suitable
 from headrace.fleet.gateway.models.resolve import resolve
 from headrace.fleet.gateway.models.values import Asked, Route, Target
@@ -184,7 +185,7 @@ class Service:
                 raise BadRequestError(
                     f"'{call.model}' is a pipeline: it answers chat completions.", param="model"
                 )
-            await self.pipelines.run(call.model, call.body, _Gate(self, call, account), send)
+            await self.pipelines.run(call.model, call.body, CallersGate(self, call, account), send)
             return
         loop_of = LOOPS.get(call.endpoint.path)
         if loop_of is not None and self._toolbox.may_have(call.body.get("tools")):
@@ -246,9 +247,11 @@ class Service:
             )
         return structs.replace(route, targets=targets), replica.id
 
-    def inner(self, path: str, body: Mapping[str, Any], outer: Call) -> Call:
-        """A request that is made for another one."""
-        return made_call(
+    def inner(
+        self, path: str, body: Mapping[str, Any], outer: Call, limit: Limit | None = None
+    ) -> Call:
+        """A request that is made for another one, within the time of that one."""
+        made = made_call(
             ENDPOINTS[path],
             msgspec.json.encode(body),
             dict(body),
@@ -258,6 +261,8 @@ class Service:
             terms=self._terms(),
             trace=outer.trace,
         )
+        limit = earlier(outer.limit, limit)
+        return made if limit is None else structs.replace(made, limit=limit)
 
     # -- what is asked ----------------------------------------------------------------------------
 
@@ -358,26 +363,6 @@ class Service:
             header=call.headers.get(REQUEST_HEADER),
             key_mode=account.cache,
         )
-
-
-class _Gate:
-    """Requests that the steps of a pipeline make for its caller: paid for, queued, routed and cached like any other."""
-
-    def __init__(self, service: Service, call: Call, account: Account) -> None:
-        self._service = service
-        self._call = call
-        self._account = account
-
-    async def ask(self, path: str, body: Mapping[str, Any]) -> InnerAnswer:
-        """Part of Gate. Raises HeadraceError, as for a client; cancelling the caller ends it."""
-        sink = Sink()
-        await self.serve(path, body, sink.send)
-        return sink.answer()
-
-    async def serve(self, path: str, body: Mapping[str, Any], send: Send) -> None:
-        """Part of Gate."""
-        inner = self._service.inner(path, body, self._call)
-        await self._service.serve(inner, self._account, send)
 
 
 def _session(call: Call, names: tuple[str, ...]) -> str:

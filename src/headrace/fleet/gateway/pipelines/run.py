@@ -15,6 +15,7 @@ from headrace.core.errors import (
     HeadraceError,
 )
 from headrace.fleet.gateway.inner import InnerAnswer
+from headrace.fleet.gateway.limit import Limit
 from headrace.fleet.gateway.pipelines.outside import Outside
 from headrace.fleet.gateway.pipelines.stores import Stores
 from headrace.web.asgi import Send
@@ -39,8 +40,10 @@ class Gate(Protocol):
         """A whole answer."""
         ...
 
-    def serve(self, path: str, body: Mapping[str, Any], send: Send) -> Awaitable[None]:
-        """An answer, passed on."""
+    def serve(
+        self, path: str, body: Mapping[str, Any], send: Send, limit: Limit | None = None
+    ) -> Awaitable[None]:
+        """An answer, passed on, that ends in time."""
         ...
 
 

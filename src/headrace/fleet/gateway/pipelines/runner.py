@@ -1,19 +1,23 @@
 """All declared pipelines, and running one for a request: step after step, the last one to the client."""
 
-import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from headrace.config.fleet.pipelines import PipelinesConfig
 from headrace.core.clock import Clock
 from headrace.core.errors import GatewayTimeoutError
+from headrace.fleet.gateway.limit import Limit, within
 from headrace.fleet.gateway.pipelines.outside import Outside
 from headrace.fleet.gateway.pipelines.run import CHAT, Gate, Run, Timing, checked
 from headrace.fleet.gateway.pipelines.stores import Stores
+from headrace.fleet.gateway.tools.told import ToldStream
 from headrace.observe import catalogue
 from headrace.observe.metrics import Metrics
 from headrace.web.asgi import Message, Send
+
+#: Seconds beyond its time after which the last step is ended from outside.
+_GRACE: Final = 2.0
 
 log = logging.getLogger("headrace.fleet.pipelines")
 
@@ -51,18 +55,26 @@ class Pipelines:
         """Answer a chat completion for a pipeline's name. Raises HeadraceError before the first byte."""
         pipeline = self._items[name]
         run = Run(self, pipeline, self._templates[name], body, gate)
+        now = self.now()
+        limit = Limit(
+            now + pipeline.timeout, f"The pipeline '{name}' took more than {pipeline.timeout:g} s."
+        )
         self._num_running += 1
         try:
-            async with asyncio.timeout(pipeline.timeout):
-                last = await run.prepare()
-        except TimeoutError:
-            raise GatewayTimeoutError(
-                f"The pipeline '{name}' took more than {pipeline.timeout:g} s."
-            ) from None
+            last = await within(limit, run.prepare(), now)
         finally:
             self._num_running -= 1
             self._close_if_over()
-        await gate.serve(CHAT, last, _explained(send, run.timings))
+        stream = ToldStream(_explained(send, run.timings))
+        try:
+            # Whoever makes the answer ends it in time, and puts it down as such. What it only listens to may take longer.
+            late = limit._replace(at=limit.at + _GRACE)
+            await within(late, gate.serve(CHAT, last, stream.pass_on, limit), self.now())
+        except GatewayTimeoutError as error:
+            if not stream.has_begun:
+                raise
+            if last.get("stream") is True and not stream.is_over:
+                await stream.break_off(error)
 
     def retire(self) -> None:
         """Others take their place: close as soon as nothing runs."""

@@ -4,7 +4,7 @@ import msgspec
 
 from headrace.core.errors import HeadraceError
 from headrace.fleet.gateway.inner import InnerAnswer
-from headrace.web.asgi import Send, send_body
+from headrace.web.asgi import Message, Send, send_body
 from headrace.web.problems import answer_to
 from headrace.web.streaming import CONTENT_TYPE, DONE, event
 
@@ -15,6 +15,7 @@ class ToldStream:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._has_begun = False
+        self._is_over = False
 
     async def tell(self, data: bytes) -> None:
         """Events."""
@@ -24,10 +25,28 @@ class ToldStream:
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
+    @property
+    def has_begun(self) -> bool:
+        """Its client has a status."""
+        return self._has_begun
+
+    @property
+    def is_over(self) -> bool:
+        """All has been told."""
+        return self._is_over
+
+    async def pass_on(self, message: Message) -> None:
+        """A message of a whole answer that somebody else tells."""
+        self._has_begun = True
+        is_end = message["type"] == "http.response.body" and not message.get("more_body")
+        await self._send(message)
+        self._is_over = is_end
+
     async def end(self, data: bytes) -> None:
         """Last events, and the end."""
         await self.tell(data)
         await self._send({"type": "http.response.body", "body": b""})
+        self._is_over = True
 
     async def refuse(self, answer: InnerAnswer) -> None:
         """A round was refused: with its status if nothing was told, else with an event."""
