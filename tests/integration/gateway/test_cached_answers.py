@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from tests.support.patience import PATIENCE
 from tests.support.stub_replica import Reply, StubReplica, stub_replica
@@ -255,3 +256,22 @@ async def test_a_translated_stream_through_the_gateway_and_from_its_cache() -> N
         assert len(stub.posts) == 1
         refused = await client.post(CHAT, json={**BODY, "logit_bias": {"1": 1}})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "logit_bias")
+
+
+async def test_a_rollout_forgets_what_the_old_version_said() -> None:
+    async with stub_replica(openai) as stub, gateway(stub) as client:
+        registry = client.parts.registry
+
+        async def asked() -> str:
+            answer = await client.post(CHAT, json=BODY)
+            await client.settle()
+            return answer.headers["x-headrace-cache"]
+
+        assert [await asked(), await asked()] == ["miss", "hit"]
+        (spec,) = [replica.spec for replica in registry]
+        registry.reconcile([msgspec.structs.replace(spec, version="2")])
+        now = SystemClock().monotonic
+        await until(lambda: all(r.standing(now()) is Standing.READY for r in registry))
+        assert [await asked(), await asked()] == ["miss", "hit"]
+        registry.reconcile([])  # scaled to zero: what is known is told all the same
+        assert await asked() == "hit"

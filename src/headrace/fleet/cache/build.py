@@ -14,13 +14,17 @@ from headrace.observe.metrics import Metrics
 
 
 def open_cache(
-    config: CacheConfig, clock: Clock, metrics: Metrics, model_label: Callable[[str], str] = str
+    config: CacheConfig,
+    clock: Clock,
+    metrics: Metrics,
+    model_label: Callable[[str], str] = str,
+    version_of: Callable[[str], str] = lambda _: "",
 ) -> ResponseCache:
     """Ready to use, even where it is not enabled. Raises ConfigError for a file or address that cannot be used."""
     semantic = config.semantic
     is_semantic = config.enabled and semantic.mode is not SemanticMode.OFF
     embedder = HttpEmbedder(semantic, clock) if is_semantic else None
-    cache = ResponseCache(config, _store(config, clock), clock, metrics, model_label)
+    cache = ResponseCache(config, _store(config, clock), clock, metrics, model_label, version_of)
     if embedder is not None:
         cache.attach(
             SemanticCache(

@@ -87,13 +87,15 @@ class ResponseCache:
         clock: Clock,
         metrics: Metrics,
         model_label: Callable[[str], str] = str,
+        version_of: Callable[[str], str] = lambda _: "",
     ) -> None:
-        """`model_label` is a model's name in metrics."""
+        """`model_label` is a model's name in metrics; `version_of` says what is deployed of it now."""
         self._config = config
         self._store = store
         self._clock = clock
         self._metrics = metrics
         self._label = model_label
+        self._version_of = version_of
         self._keeping: set[asyncio.Task[None]] = set()
         self._semantic: SemanticCache | None = None
         self._heard = Budget(config.max_flights_bytes)
@@ -121,7 +123,12 @@ class ResponseCache:
         """
         mode = _mode(header, key_mode)
         asked = question(
-            path=path, body=body, tenant=tenant, model=model, namespace=self._config.namespace
+            path=path,
+            body=body,
+            tenant=tenant,
+            model=model,
+            version=self._version_of(model),
+            namespace=self._config.namespace,
         )
         if asked is None:
             return None

@@ -1,7 +1,7 @@
 """When two requests are the same, and whether their answer would be: the key of a cached answer.
 
-The key hashes, each with its length before it: the namespace, the tenant, the path, the model, and the body without the
-fields that change nothing of the answer. Fields of the body are compared as values: order and spaces do not count, nor
+The key hashes, each with its length before it: the namespace, the tenant, the path, the model, its versions, and the body
+without the fields that change nothing of the answer. Fields of the body are compared as values: order and spaces do not count, nor
 does null against absent or 0 against 0.0 at the top level. Everything that is not known to be harmless counts.
 """
 
@@ -36,6 +36,8 @@ class Question(Struct, frozen=True, kw_only=True):
     model: str
     body: Mapping[str, Any]
     """Decoded, as it came."""
+    version: str = ""
+    """Of the model, as it is deployed now."""
     is_stream: bool = False
     with_usage: bool = False
     """The stream is to end with a chunk of usage."""
@@ -50,7 +52,13 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 def question(
-    *, path: str, body: Mapping[str, Any], tenant: str, model: str, namespace: str = ""
+    *,
+    path: str,
+    body: Mapping[str, Any],
+    tenant: str,
+    model: str,
+    version: str = "",
+    namespace: str = "",
 ) -> Question | None:
     """The question that a request is; None where its path is not cached.
 
@@ -61,10 +69,11 @@ def question(
     options = body.get("stream_options")
     is_stream = body.get("stream") is True
     return Question(
-        key=_key(namespace, tenant, path, model, normal(body)),
+        key=_key((namespace, tenant, path, model, version), normal(body)),
         path=path,
         tenant=tenant,
         model=model,
+        version=version,
         body=body,
         is_stream=is_stream,
         with_usage=is_stream and isinstance(options, dict) and bool(options.get("include_usage")),
@@ -81,8 +90,8 @@ def digest(*parts: bytes) -> bytes:
     return made.digest()
 
 
-def _key(namespace: str, tenant: str, path: str, model: str, body: Mapping[str, Any]) -> bytes:
-    words = (part.encode("utf-8", "surrogatepass") for part in (namespace, tenant, path, model))
+def _key(parts: tuple[str, ...], body: Mapping[str, Any]) -> bytes:
+    words = (part.encode("utf-8", "surrogatepass") for part in parts)
     return digest(*words, msgspec.json.encode(body, order="deterministic"))
 
 

@@ -10,6 +10,7 @@ from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
 from headrace.fleet.backends.registry import backend_for
 from headrace.fleet.cache.build import open_cache
+from headrace.fleet.cache.versions import Versions
 from headrace.fleet.gateway.accounts.build import Books
 from headrace.fleet.gateway.dispatch import Dispatcher
 from headrace.fleet.gateway.flow.admission import Admission
@@ -109,7 +110,7 @@ def build(
     )
     service = Service(
         trade,
-        open_cache(config.cache, clock, metrics, labels),
+        open_cache(config.cache, clock, metrics, labels, Versions(registry).of),
         toolbox,
         pipelines,
         keepers,

@@ -56,7 +56,7 @@ def test_everything_else_does(other: dict[str, Any]) -> None:
 
 def test_tenants_models_paths_and_namespaces_are_apart() -> None:
     others: list[dict[str, Any]] = [
-        {"tenant": "u"}, {"model": "n"}, {"path": "/v1/completions"}, {"namespace": "2"},
+        {"tenant": "u"}, {"model": "n"}, {"version": "2"}, {"path": "/v1/completions"}, {"namespace": "2"},
         {"tenant": "tm", "model": ""}, {"tenant": "", "model": "tm"},
     ]  # fmt: skip
     keys = {key(BODY), *(key(BODY, **other) for other in others)}

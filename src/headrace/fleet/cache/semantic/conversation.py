@@ -15,7 +15,7 @@ class Asked(Struct, frozen=True):
     """A request taken apart."""
 
     context: bytes
-    """32 bytes: tenant, model, and all of the body but the text."""
+    """32 bytes: tenant, model, its versions, and all of the body but the text."""
     text: str
 
 
@@ -33,7 +33,7 @@ def asked(question: Question, max_chars: int, namespace: str = "") -> Asked | No
     rest = {**normal(question.body), "messages": [*messages[:-1], _without_content(last)]}
     words = (
         part.encode("utf-8", "surrogatepass")
-        for part in (namespace, question.tenant, question.model)
+        for part in (namespace, question.tenant, question.model, question.version)
     )
     return Asked(digest(*words, msgspec.json.encode(rest, order="deterministic")), text)
 
