@@ -132,6 +132,8 @@ class Flight:
             await self._take(message["body"])
 
     async def _take(self, chunk: bytes) -> None:
+        if self.is_over:
+            return  # last words of a making that was stopped: nobody will ever read them
         self._chunks.append(chunk)
         self._held += len(chunk)
         self._budget.held += len(chunk)

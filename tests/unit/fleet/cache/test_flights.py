@@ -2,6 +2,7 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from tests.support.patience import PATIENCE
 
 from headrace.core.errors import BadRequestError, UnavailableError
 from headrace.fleet.cache.flights import Flights, Listener
@@ -99,6 +100,26 @@ async def test_it_stops_when_the_last_one_leaves() -> None:
         listener.close()
     await settled()
     assert (making.cancelled, air.num_flights, air.held_bytes) == (1, 0, 0)
+
+
+async def test_last_words_of_a_making_that_was_stopped_are_held_for_nobody() -> None:
+    air, started, ended = flights(max_bytes=100), asyncio.Event(), asyncio.Event()
+
+    async def make(send: Send) -> None:
+        await send(start_message(200, "text/event-stream"))
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await send({"type": "http.response.body", "body": b"x" * 200})
+            ended.set()
+
+    listener = await air.join(KEY, make)
+    await started.wait()
+    listener.close()
+    async with asyncio.timeout(PATIENCE):
+        await ended.wait()
+    assert (air.held_bytes, air.num_flights) == (0, 0)
 
 
 async def test_a_client_that_leaves_before_the_head_stops_it() -> None:
