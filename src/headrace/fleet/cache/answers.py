@@ -19,6 +19,10 @@ GOOD_ENDS: Final = frozenset({"stop", "length", "tool_calls", "function_call"})
 _APART: Final = frozenset({"id", "object", "choices", "usage"})
 
 
+#: Fields that every chunk of a stream has; any other belongs to its own chunk, and may be long.
+_EVERYWHERE: Final = frozenset({"created", "model", "system_fingerprint", "service_tier"})
+
+
 class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is stored. Either `chunks` or `whole` is set, as the answer was made."""
 
@@ -26,7 +30,11 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stored_at: float
     """Seconds since the Unix epoch."""
     envelope: dict[str, Any] = {}
-    """What stands beside the choices: created, model, system_fingerprint."""
+    """What stands beside the choices, of each chunk: created, model, system_fingerprint."""
+    extras: dict[int, dict[str, Any]] = {}
+    """What else stands there, by the number of the chunk that has it; behind the last one: that of usage. Of an answer
+    that was made whole: 0.
+    """
     chunks: list[list[dict[str, Any]]] | None = None
     """The choices of each chunk of a stream."""
     whole: dict[str, Any] | None = None
@@ -124,6 +132,7 @@ def _from_whole(path: str, body: bytes, now: float) -> Answer | None:
         path=path,
         stored_at=now,
         envelope=_envelope(said),
+        extras={0: extra} if (extra := _extra(said)) else {},
         whole={"choices": choices},
         usage=_table(said.get("usage")),
     )
@@ -134,6 +143,7 @@ def _from_stream(path: str, body: bytes, now: float) -> Answer | None:
         return None
     chunks: list[list[dict[str, Any]]] = []
     envelope: dict[str, Any] = {}
+    extras: dict[int, dict[str, Any]] = {}
     usage: dict[str, Any] | None = None
     open_choices: dict[int, bool] = {}
     is_ended = False
@@ -149,6 +159,7 @@ def _from_stream(path: str, body: bytes, now: float) -> Answer | None:
         if not isinstance(said, dict) or "error" in said:
             return None
         envelope.update(_envelope(said))
+        _add_extra(extras, len(chunks), said)
         usage = _table(said.get("usage")) or usage
         choices = said.get("choices")
         if not _follow(_checked(choices), open_choices):
@@ -157,7 +168,9 @@ def _from_stream(path: str, body: bytes, now: float) -> Answer | None:
             chunks.append(choices)
     if not is_ended or not open_choices or any(open_choices.values()):
         return None
-    return Answer(path=path, stored_at=now, envelope=envelope, chunks=chunks, usage=usage)
+    return Answer(
+        path=path, stored_at=now, envelope=envelope, extras=extras, chunks=chunks, usage=usage
+    )
 
 
 def _follow(choices: list[_Choice], open_choices: dict[int, bool]) -> bool:
@@ -179,7 +192,22 @@ def _checked(choices: Any) -> list[_Choice]:
 
 
 def _envelope(said: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if name not in _APART}
+    return {name: value for name, value in said.items() if name in _EVERYWHERE}
+
+
+def _extra(said: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in said.items()
+        if name not in _APART and name not in _EVERYWHERE
+    }
+
+
+def _add_extra(extras: dict[int, dict[str, Any]], number: int, said: dict[str, Any]) -> None:
+    """Of chunk `number`, or of one without choices before it, which is not told again."""
+    # Null in one chunk says nothing against what another has.
+    if extra := {name: value for name, value in _extra(said).items() if value is not None}:
+        extras[number] = {**extras.get(number, {}), **extra}
 
 
 def _table(value: Any) -> dict[str, Any] | None:

@@ -27,10 +27,12 @@ def told_whole(answer: Answer, answer_id: str) -> bytes:
         if answer.whole is not None
         else _merged(answer.path, answer.chunks or [])
     )
+    extras = {name: value for extra in answer.extras.values() for name, value in extra.items()}
     return msgspec.json.encode({
         "id": answer_id,
         "object": "chat.completion" if answer.path == _CHAT else "text_completion",
         **answer.envelope,
+        **extras,
         "choices": choices,
         "usage": answer.usage,
     })  # fmt: skip
@@ -47,9 +49,14 @@ def told_as_stream(answer: Answer, answer_id: str, *, with_usage: bool) -> list[
         **answer.envelope,
     }
     no_usage: dict[str, Any] = {"usage": None} if with_usage else {}
-    events = [event(msgspec.json.encode({**head, "choices": c, **no_usage})) for c in chunks]
+    extras = answer.extras
+    events = [
+        event(msgspec.json.encode({**head, **extras.get(number, {}), "choices": c, **no_usage}))
+        for number, c in enumerate(chunks)
+    ]
     if with_usage:
-        events.append(event(msgspec.json.encode({**head, "choices": [], "usage": answer.usage})))
+        last = {**head, **extras.get(len(chunks), {}), "choices": [], "usage": answer.usage}
+        events.append(event(msgspec.json.encode(last)))
     return [*events, DONE]
 
 

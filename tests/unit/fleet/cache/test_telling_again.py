@@ -194,6 +194,44 @@ def test_a_stream_that_is_cut_anywhere_is_not_kept(cut: int) -> None:
     assert read(stream(*TALK, USED, "[DONE]")[:cut]) is None
 
 
+def test_what_one_chunk_has_is_told_in_that_one() -> None:
+    tokens = list(range(5000))
+    made = stream(
+        {**HEAD, "choices": [], "prompt_filter_results": [1]},
+        {**HEAD, "prompt_token_ids": tokens, "choices": [{"index": 0, "delta": {"role": "assistant"}, "finish_reason": None}]},
+        *({**HEAD, "choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": None}]} for _ in range(200)),
+        {**HEAD, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+        {**HEAD, "choices": [], "usage": {"total_tokens": 1}, "timings": {"ms": 2}},
+        "[DONE]",
+    )  # fmt: skip
+    answer = read(made)
+    assert answer is not None
+    told = b"".join(told_as_stream(answer, "n", with_usage=True))
+    assert len(told) < 2 * len(made)
+    chunks = [json.loads(one.data or b"") for one in parse(told)[:-1]]
+    assert [at for at, one in enumerate(chunks) if "prompt_token_ids" in one] == [0]
+    assert (chunks[0]["prompt_token_ids"], chunks[0]["prompt_filter_results"]) == (tokens, [1])
+    assert [at for at, one in enumerate(chunks) if "timings" in one] == [len(chunks) - 1]
+    assert all(one["model"] == "m" for one in chunks)
+    whole = json.loads(told_whole(answer, "n"))
+    assert (whole["prompt_token_ids"], whole["timings"]) == (tokens, {"ms": 2})
+
+
+def test_what_a_whole_answer_has_is_told_once() -> None:
+    choices = [
+        {"index": n, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}
+        for n in range(20)
+    ]
+    whole = {**HEAD, "choices": choices, "usage": {}, "kv_transfer_params": {"a": 1}}
+    answer = read_answer(
+        "/v1/chat/completions", json.dumps(whole).encode(), is_stream=False, now=0.0
+    )
+    assert answer is not None
+    told = b"".join(told_as_stream(answer, "n", with_usage=False))
+    assert told.count(b"kv_transfer_params") == 1
+    assert json.loads(told_whole(answer, "n"))["kv_transfer_params"] == {"a": 1}
+
+
 @pytest.mark.parametrize(
     "body",
     [
