@@ -58,7 +58,7 @@ def down_main(argv: Sequence[str]) -> int:
     try:
         grace = parse_duration(arguments["grace"])
     except ValueError as error:
-        parser.error(f"--grace must be {error}")
+        parser.error(f"--grace: {str(error).rstrip('.')}")
     file = Path(arguments["file"]).expanduser()
     config = read_fleet(file)
     from headrace.fleet.up.run import run_down
