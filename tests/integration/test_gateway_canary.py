@@ -13,6 +13,7 @@ from tests.support.in_process_gateway import (
     quick,
     spec_of,
 )
+from tests.support.patience import PATIENCE
 
 from headrace.config.fleet.gateway import RetryConfig
 from headrace.config.fleet.health import HealthConfig
@@ -130,7 +131,9 @@ async def trial(fault: Fault | None, file: str | None = None) -> AsyncIterator[I
         specs = [spec_of(fake, version=f"v{n + 1}", id=f"r{n + 1}") for n, fake in enumerate(fakes)]
         fakes[1].always = fault
         rules = structs.replace(models(fakes[0].model, []), file=file)
-        health = HealthConfig(probe_period=0.02, slow_start=0.0, breaker_failures=1000)
+        health = HealthConfig(
+            probe_period=0.02, probe_timeout=PATIENCE, slow_start=0.0, breaker_failures=1000
+        )
         config = quick(specs, retries=RETRIES, models=rules, health=health)
         async with gateway_over(fakes, config) as gateway:
             yield gateway

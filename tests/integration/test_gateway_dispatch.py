@@ -201,7 +201,9 @@ async def test_what_a_client_is_told_in_the_end(fault, status, code):
 
 
 async def test_a_request_has_a_time_in_all():
-    timeouts = TimeoutConfig(connect=1.0, first_token=5.0, between_tokens=5.0, total=0.3)
+    timeouts = TimeoutConfig(
+        connect=PATIENCE, first_token=PATIENCE, between_tokens=PATIENCE, total=0.3
+    )
     async with replicas(2) as fakes:
         for fake in fakes:
             fake.always = Fault(hang_at=400)
@@ -293,7 +295,9 @@ async def test_all_replicas_down_then_back():
 async def test_a_replica_that_does_not_take_our_key_is_left_alone():
     """It answers at once, so that it looks idle; were it not ejected, it would draw every request."""
     async with replicas(2) as fakes:
-        health = HealthConfig(probe_period=5.0, breaker_failures=3, breaker_open=60.0)
+        health = HealthConfig(
+            probe_period=5.0, probe_timeout=PATIENCE, breaker_failures=3, breaker_open=PATIENCE
+        )
         config = quick([spec_of(fake) for fake in fakes], health=health)
         fakes[0].always = Fault(status=401)
         async with gateway_over(fakes, config) as gateway:

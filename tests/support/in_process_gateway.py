@@ -231,7 +231,9 @@ def quick(
     """A configuration whose waits are short."""
     gateway = GatewayConfig(
         timeouts=timeouts
-        or TimeoutConfig(connect=10.0, first_token=30.0, between_tokens=30.0, total=60.0),
+        or TimeoutConfig(
+            connect=PATIENCE, first_token=PATIENCE, between_tokens=PATIENCE, total=PATIENCE
+        ),
         retries=retries or RetryConfig(backoff=0.001, patience=5.0),
         chars_per_token=4.0,
     )
@@ -239,7 +241,9 @@ def quick(
         gateway=gateway,
         replicas=tuple(specs),
         health=health
-        or HealthConfig(probe_period=0.02, probe_timeout=5.0, breaker_open=0.2, slow_start=0.0),
+        or HealthConfig(
+            probe_period=0.02, probe_timeout=PATIENCE, breaker_open=0.2, slow_start=0.0
+        ),
         **{"routing": RoutingConfig(policy=RoutingPolicy.ROUND_ROBIN), **fields},
     )
 
