@@ -23,6 +23,8 @@ _HARMLESS: Final = frozenset({
     "stream", "stream_options", "model", "user", "metadata", "safety_identifier", "prompt_cache_key",
     "prompt_cache_retention", "store", "service_tier", "priority", "request_id", "rid", "cache_prompt", "id_slot",
 })  # fmt: skip
+#: Tools that the client calls itself: their results stand in later requests. Any other is called by the server.
+_CLIENTS_TOOLS: Final = frozenset({"function", "custom"})
 _SIZE: Final = 32
 
 
@@ -104,7 +106,21 @@ def normal(body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _looks_outside(body: Mapping[str, Any]) -> bool:
+    """The server may search, or run something, for the answer: tomorrow it finds something else."""
+    tools = body.get("tools")
+    return body.get("web_search_options") is not None or (
+        isinstance(tools, list)
+        and any(
+            isinstance(tool, dict) and str(tool.get("type", "function")) not in _CLIENTS_TOOLS
+            for tool in tools
+        )
+    )
+
+
 def _draws_nothing(body: Mapping[str, Any]) -> bool:
+    if _looks_outside(body):
+        return False
     # 0 must be said: an absent temperature is 1, or what the model's publisher recommends.
     seed, temperature, top_k = (body.get(name) for name in ("seed", "temperature", "top_k"))
     if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0:

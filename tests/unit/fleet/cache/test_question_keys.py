@@ -82,6 +82,12 @@ def test_digests_differ_where_parts_do(one: list[bytes], other: list[bytes]) -> 
         ({"top_k": 1}, True),
         ({"top_k": True}, False),
         ({"top_k": 2}, False),
+        ({"seed": 1, "web_search_options": {}}, False),
+        ({"seed": 1, "web_search_options": None}, True),
+        ({"temperature": 0, "tools": [{"type": "web_search"}]}, False),
+        ({"temperature": 0, "tools": [{"type": "function"}, {"type": ["mcp"]}]}, False),
+        ({"temperature": 0, "tools": [{"type": "function"}, {"type": "custom"}, {}, 3]}, True),
+        ({"temperature": 0, "tools": {"type": "mcp"}}, True),
     ],
 )
 def test_which_requests_leave_nothing_to_chance(fields: dict[str, Any], wanted: bool) -> None:
