@@ -75,8 +75,8 @@ class Outside:
             finally:
                 pool.release(response)
         except UpstreamError as error:
-            # Where that server is, and what exactly it did, is for the operator.
-            log.warning("%s failed a step: %s", parts.netloc, error)
+            # Where that server is, and what exactly it did, is for the operator; a password in its address is for nobody.
+            log.warning("%s failed a step: %s", address_of(url).authority, error)
             raise BadGatewayError("The server of this step failed to answer.") from None
 
     def _pool(self, url: str) -> Pool:

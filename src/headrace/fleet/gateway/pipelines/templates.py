@@ -16,7 +16,9 @@ from headrace.core.errors import BadRequestError, ConfigError
 
 _FALSE: Final = frozenset({"", "false", "none", "no", "0"})
 _ALONE: Final = re.compile(r"\{\{((?:(?!\{\{|\}\}).)*)\}\}", re.DOTALL)
-_FAULTS = (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
+_FAULTS = (
+    TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError, AttributeError,
+)  # fmt: skip
 _TOO_LONG = "A step of the pipeline makes too long a text."
 
 

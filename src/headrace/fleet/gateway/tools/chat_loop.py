@@ -73,7 +73,7 @@ class ChatLoop:
 
     def _own_calls(self, found: Round, number: int) -> Calls:
         """What the gateway has to call now. Some models call tools where they may not: then nothing."""
-        if number == self._config.max_rounds - 1:
+        if number == self._config.max_rounds - 1 or found.is_cut:
             return []
         return [call for call in found.calls if call["function"]["name"] in self._plan.own]
 

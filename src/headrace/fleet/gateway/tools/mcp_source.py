@@ -104,6 +104,8 @@ class McpSource:
                 await self._connected()
                 pause = _RETRY[0]
             except Exception as error:
+                if self._client is not None:  # it was well until now
+                    pause = _RETRY[0]
                 said = str(error)[:_MAX_LOGGED]
                 log.warning("The tool server %s cannot be used: %s", self._server.name, said)
                 log.debug("Where it failed", exc_info=True)
@@ -156,20 +158,21 @@ class McpSource:
             yield transport_of(server, client, self._max_bytes)
 
     def _read(self, listed: Any) -> tuple[Tool, ...]:
-        found = []
-        for tool in listed[:MAX_TOOLS]:
+        """Those that may be called. Of two that models cannot tell apart it is the first."""
+        found: dict[str, Tool] = {}
+        for tool in listed:
             if not any(fnmatchcase(tool.name, pattern) for pattern in self._server.allow):
                 continue
-            found.append(
-                Tool(
-                    name=_UNSAFE.sub("_", f"{self._server.name}__{tool.name}")[:64],
+            name = _UNSAFE.sub("_", f"{self._server.name}__{tool.name}")[:64]
+            if name not in found and len(found) < MAX_TOOLS:
+                found[name] = Tool(
+                    name=name,
                     description=tool.description or "",
                     parameters=tool.input_schema or {"type": "object", "properties": {}},
                     source=self._server.name,
                     local_name=tool.name,
                 )
-            )
-        return tuple(found)
+        return tuple(found.values())
 
 
 def _text(found: Any) -> str:

@@ -72,7 +72,8 @@ class ResponsesLoop:
             response, output = _read(answer.body)
             self._usage.add(response.get("usage"))
             calls = [item for item in output if self._is_own(item)]
-            if not calls or is_last:
+            # What was cut off may end in the middle of a call.
+            if not calls or is_last or response.get("status") == "incomplete":
                 return self._last(response, output)
             await self._call(output, self._server_calls.take(calls, output))
         raise AssertionError("the last round calls nothing")
@@ -85,7 +86,9 @@ class ResponsesLoop:
         return InnerAnswer(200, msgspec.json.encode(response))
 
     def _is_own(self, item: dict[str, Any]) -> bool:
-        return item.get("type") == "function_call" and item.get("name") in self._plan.own
+        name = item.get("name")
+        is_call = item.get("type") == "function_call" and isinstance(name, str)
+        return is_call and name in self._plan.own
 
     async def _call(self, output: list[dict[str, Any]], calls: Items) -> None:
         """Make these calls of an output, and put both behind the input; other calls in it are as if there were none."""

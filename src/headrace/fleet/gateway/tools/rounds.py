@@ -24,6 +24,13 @@ class Round(Struct, frozen=True, kw_only=True):
     text: str
     calls: Calls
     usage: Any
+    finish: Any = None
+    """Why it ended."""
+
+    @property
+    def is_cut(self) -> bool:
+        """It was ended before it was over: the last of its calls may be a part of one."""
+        return self.finish in ("length", "content_filter")
 
 
 def with_choice(body: dict[str, Any], number: int, max_rounds: int) -> dict[str, Any]:
@@ -44,7 +51,8 @@ def whole_round(body: bytes) -> Round:
         message = answer["choices"][0]["message"]
         calls = [_call(call) for call in message.get("tool_calls") or ()]
         text = message.get("content") or ""
-        return Round(text=text, calls=calls, usage=answer.get("usage"))
+        finish = answer["choices"][0].get("finish_reason")
+        return Round(text=text, calls=calls, usage=answer.get("usage"), finish=finish)
     except (msgspec.DecodeError, LookupError, TypeError, AttributeError, RecursionError):
         raise BadGatewayError(UNREADABLE) from None
 
@@ -111,7 +119,8 @@ class StreamRound:
     def finish(self) -> Round:
         """What came of it, after its end."""
         calls = [self._calls[index] for index in sorted(self._calls)]
-        return Round(text="".join(self._text), calls=calls, usage=self._usage)
+        finish = self._finish["finish_reason"] if self._finish is not None else None
+        return Round(text="".join(self._text), calls=calls, usage=self._usage, finish=finish)
 
     def last_events(self, dropped: Collection[str] = ()) -> bytes:
         """What was held back: calls of the client's tools (all but those of `dropped` ones), the end, a failure."""
@@ -139,7 +148,7 @@ class StreamRound:
             return
         if isinstance(chunk.get("usage"), dict):
             self._usage = chunk["usage"]
-        if not self._name:
+        if not self._name and chunk.get("id"):
             self._name |= {key: chunk[key] for key in ("id", "created") if key in chunk}
         rest = {key: value for key, value in chunk.items() if key not in ("choices", "usage")}
         self._head = {**rest, **self._name}

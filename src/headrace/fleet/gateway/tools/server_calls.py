@@ -47,7 +47,7 @@ class ServerCalls:
         """What may be made of a round's `calls` of the gateway's tools; its output tells what the replica made itself."""
         if self._left is None:
             return calls
-        made = sum(item.get("type") in _MADE for item in output)
+        made = sum(str(item.get("type")) in _MADE for item in output)
         self._left = max(0, self._left - made)
         taken = calls[: self._left]
         self._left -= len(taken)
@@ -91,5 +91,6 @@ class ServerCalls:
         if not isinstance(tool, dict):
             return True
         if tool.get("type") == "function":
-            return tool.get("name") not in self._own
+            name = tool.get("name")
+            return not isinstance(name, str) or name not in self._own
         return not str(tool.get("type")).startswith(_BUILT_IN)

@@ -131,20 +131,31 @@ class Toolbox:
 
     async def _call(self, tool: Tool, text: str, request_id: str) -> Result:
         started = self._clock.monotonic()
+        result = await self._tried(tool, text)
+        self._note(tool, result, started, request_id)
+        return result
+
+    async def _tried(self, tool: Tool, text: str) -> Result:
         try:
             arguments: Any = msgspec.json.decode(text or "{}")
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             return Result(f"The arguments are not JSON: {error}", True)
         if not isinstance(arguments, dict):
             return Result("The arguments must be a JSON object.", True)
-        result = await self._called(tool, arguments)
+        try:
+            return await self._called(tool, arguments)
+        except Exception:
+            # Whatever it is, the model may go on without it, and so may the calls beside it.
+            log.exception("A call of %s failed", tool.name)
+            return Result("The tool failed.", True)
+
+    def _note(self, tool: Tool, result: Result, started: float, request_id: str) -> None:
         seconds = self._clock.monotonic() - started
         outcome = "error" if result.is_error else "ok"
         self._metrics.add(catalogue.TOOL_CALLS, (tool.source, outcome))
         self._metrics.histogram(catalogue.TOOL_TIME, (tool.source,)).observe(seconds)
         fields = {"tool": tool.name, "outcome": outcome, "seconds": f"{seconds:.3f}"}
         log.info("Tool call of %s", request_id, extra={"fields": fields})
-        return result
 
     async def _called(self, tool: Tool, arguments: dict[str, Any]) -> Result:
         opened = self._opened.get(tool.source)

@@ -292,3 +292,24 @@ async def test_all_rounds_together_take_no_longer_than_they_may(rounds):
     else:
         with pytest.raises(GatewayTimeoutError):
             await looped(Hanging(*rounds), config={"timeout": 0.05}, stream=True)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_was_cut_off_calls_nothing(stream):
+    cut = call("calc", '{"a": ')
+    if stream:
+        delta = {"index": 0, "delta": {"tool_calls": [{"index": 0, **cut}]}, "finish_reason": None}
+        end = {"index": 0, "delta": {}, "finish_reason": "length"}
+        chunks = [{"id": "a", "created": 1, "choices": [each]} for each in (delta, end)]
+        raw = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    else:
+        message = {"role": "assistant", "content": None, "tool_calls": [cut]}
+        choice = {"index": 0, "message": message, "finish_reason": "length"}
+        raw = json.dumps({"id": "a", "choices": [choice]})
+    model = ScriptedModel([Said(raw=raw.encode())])
+    heard, sources = await looped(model, stream=stream)
+    assert len(model.asked) == 1
+    assert not sources.opened[0].called
+    choices = heard.choices if stream else heard.json["choices"]
+    assert [each["finish_reason"] for each in choices] == ["length"]
+    assert b"tool_calls" not in heard.body

@@ -102,3 +102,19 @@ async def test_what_is_no_number_of_calls_is_refused_before_a_model_is_asked(bad
         await looped(model, max_tool_calls=bad)
     assert caught.value.param == "max_tool_calls"
     assert not model.asked
+
+
+async def test_names_that_are_none_are_left_to_the_replica():
+    odd = {"type": "function", "name": ["mine"]}
+    model = Model(response({"type": ["x"]}, {"type": "function_call", "name": ["calc__add"]}))
+    heard, _ = await looped(model, max_tool_calls=0, tools=[MCP, odd])
+    assert model.asked[0]["tools"] == [odd]
+    assert len(heard.json["output"]) == 2
+
+
+async def test_what_was_cut_off_calls_nothing():
+    model = Model({**response(text("so"), wants("calc__add", '{"a": ')), "status": "incomplete"})
+    heard, sources = await looped(model)
+    assert not sources.opened[0].called
+    assert heard.json["status"] == "incomplete"
+    assert kinds(heard) == ["message"]

@@ -9,9 +9,10 @@ from tests.support.scripted_tools import Sources, http_tool, toolbox_of
 
 from headrace.config.fleet.tools import Grant, McpServer, Offer, ToolsConfig
 from headrace.core.errors import BadRequestError, ConfigError
-from headrace.fleet.gateway.tools.mcp_source import McpSource
+from headrace.fleet.gateway.tools.mcp_source import MAX_TOOLS, McpSource
 from headrace.fleet.gateway.tools.plan import read_plan
-from headrace.fleet.gateway.tools.values import Tool
+from headrace.fleet.gateway.tools.values import Result, Tool
+from headrace.observe import catalogue
 
 TWO = {"calc": ("add", "sub"), "web": ("web",)}
 MCP = {"type": "mcp", "server_label": "calc"}
@@ -216,3 +217,45 @@ async def test_what_a_tool_says_of_its_failure_is_told_and_bounded():
     assert told.is_error
     assert "no such file" in told.text
     assert len(told.text) < 1200
+
+
+async def test_every_call_is_counted_and_a_fault_of_ours_costs_no_other_one():
+    def answer(name, given):
+        if name == "sub":
+            raise RuntimeError("a fault")
+        return Result(name)
+
+    sources = Sources(TWO, answer)
+    toolbox = toolbox_of(sources)
+    add, sub = await sources.opened[0].tools()
+    calls = [(add, "{}"), (sub, "{}"), (add, "{"), (add, "[]")]
+    results = await toolbox.call_all(calls, "req")
+    assert [result.is_error for result in results] == [False, True, True, True]
+    assert "a fault" not in results[1].text
+    counted = toolbox._metrics.value(catalogue.TOOL_CALLS, ("calc", "error"))
+    assert counted == 3
+
+
+class Listed:
+    """A tool as a server lists it."""
+
+    description = None
+    input_schema = None
+
+    def __init__(self, name):
+        self.name = name
+
+
+async def test_tools_of_a_server_are_bounded_behind_those_that_are_left_out():
+    source = McpSource(McpServer(name="s", url="http://10.1.2.3:9/mcp", allow=("read*",)))
+    try:
+        listed = [Listed(f"x{n}") for n in range(MAX_TOOLS)]
+        listed += [Listed("read.a"), Listed("read_a"), Listed("readme")]
+        found = source._read(listed)
+        assert [(tool.name, tool.local_name) for tool in found] == [
+            ("s__read_a", "read.a"),
+            ("s__readme", "readme"),
+        ]
+        assert len(source._read([Listed(f"read{n}") for n in range(2 * MAX_TOOLS)])) == MAX_TOOLS
+    finally:
+        await source.close()
