@@ -10,7 +10,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +30,8 @@ from headrace.observe.metrics import Metrics
 from headrace.web.asgi import JSON
 from headrace.web.problems import HttpError
 from headrace.web.streaming import CONTENT_TYPE
+
+T = TypeVar("T")
 
 log = logging.getLogger("headrace.cache")
 
@@ -184,7 +186,7 @@ class ResponseCache:
         except StoreError as error:
             self._failed(error)
             raise
-        return unpack(stored) if stored is not None else None
+        return await _in_time(stored, lambda: unpack(stored)) if stored is not None else None
 
     def tell(self, question: Question, answer: Answer) -> Hit | None:
         """The answer as this question wants it; None if it cannot be told so."""
@@ -249,12 +251,14 @@ class ResponseCache:
             answer = unpack(stored)
             return self.tell(question, answer) if answer is not None else None
 
-        return told() if len(stored) <= _SHORT else await asyncio.to_thread(told)
+        return await _in_time(stored, told)
 
     async def _sought(self, semantic: SemanticCache, question: Question) -> Hit | None:
         found = await semantic.seek(question)
-        hit = self.tell(question, found[0]) if found is not None else None
-        if found is None or hit is None:
+        if found is None:
+            return None
+        hit = await asyncio.to_thread(self.tell, question, found[0])  # it may be long
+        if hit is None:
             return None
         headers = {**hit.headers, SIMILARITY_HEADER: f"{found[1]:.4f}"}
         return msgspec.structs.replace(hit, headers=headers, result=Result.SEMANTIC)
@@ -296,6 +300,11 @@ class ResponseCache:
     def _failed(self, error: StoreError) -> None:
         self._metrics.add(names.CACHE_ERRORS, ())
         log.debug("The cache's store failed: %s", error)
+
+
+async def _in_time(stored: bytes, read: Callable[[], T]) -> T:
+    """What is long is not read on the event loop."""
+    return read() if len(stored) <= _SHORT else await asyncio.to_thread(read)
 
 
 def _mode(header: str | None, key_mode: CacheMode) -> CacheMode:
