@@ -280,3 +280,18 @@ async def test_a_new_configuration_changes_the_servers(tmp_path):
         at.reload(tools=ToolsConfig())
         assert (await at.ask("hello")).status == 400
     await gone(pids(second)[0])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_loop_that_takes_too_long_is_put_down_as_ended_by_us(stream):
+    tools = (HttpTool(name="do", description="", url="http://127.0.0.1:1/"),)
+    async with site(ToolsConfig(http=tools, offers=(OFFER,), timeout=1.5)) as at:
+        rows = []
+        at.gateway.gateway.parts.books.ledger.record = rows.append
+        at.model.gate.clear()
+        call = await at.ask("hello", tools=[], stream=stream)
+        assert call.status == 504
+        assert "took more than 1.5 s" in call.error["message"]
+        await until(lambda: at.model.num_left == 1, "the replica is left")
+        at.model.gate.set()
+        assert [row.status for row in rows] == [504], "it is no client that has left"

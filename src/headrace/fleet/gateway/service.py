@@ -37,6 +37,7 @@ from headrace.fleet.gateway.tools.chat_loop import ChatLoop
 from headrace.fleet.gateway.tools.plan import read_plan
 from headrace.fleet.gateway.tools.responses_loop import ResponsesLoop
 from headrace.fleet.gateway.tools.toolbox import Toolbox
+from headrace.fleet.gateway.tools.turn import limit_of
 from headrace.fleet.gateway.trade import Trade
 from headrace.fleet.replica import Replica
 from headrace.web.asgi import Receive, Scope, Send
@@ -192,9 +193,10 @@ class Service:
             name = self._named(call, account)
             plan = await read_plan(self._toolbox, call.body, name, account.tenant)
             if plan is not None:
+                limit = limit_of(self._toolbox.config.timeout, self._trade.clock.monotonic())
 
                 async def round_of(body: dict[str, Any], hear: Send) -> None:
-                    inner = self.inner(call.endpoint.path, body, call)
+                    inner = self.inner(call.endpoint.path, body, call, limit)
                     await self._serve_once(inner, account, hear)
 
                 loop = loop_of(self._toolbox, plan, call.body, call.request_id, round_of)

@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from headrace.core.errors import GatewayTimeoutError
+from headrace.fleet.gateway.limit import Limit
 from headrace.fleet.gateway.tools.plan import ToolPlan
 from headrace.fleet.gateway.tools.toolbox import Toolbox
 from headrace.fleet.gateway.tools.values import NO_MORE, Result
 
 T = TypeVar("T")
+
+#: Seconds.
+_GRACE: Final = 1.0
 
 
 class Turn:
@@ -31,11 +35,21 @@ class Turn:
 
 
 async def in_time(work: Awaitable[T], seconds: float) -> T:
-    """What a whole loop gives. Raises GatewayTimeoutError for one that takes longer, and ends it."""
+    """What a whole loop gives. Raises GatewayTimeoutError for one that takes longer, and ends it.
+
+    Rounds have this limit themselves, and are put down as ended by it; it is a little longer here, so that theirs comes first.
+    """
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds + _GRACE):
             return await work
     except TimeoutError:
-        raise GatewayTimeoutError(
-            f"The request and its calls of tools took more than {seconds:g} s."
-        ) from None
+        raise GatewayTimeoutError(_late(seconds)) from None
+
+
+def limit_of(seconds: float, now: float) -> Limit:
+    """Of a loop that begins now."""
+    return Limit(now + seconds, _late(seconds))
+
+
+def _late(seconds: float) -> str:
+    return f"The request and its calls of tools took more than {seconds:g} s."
