@@ -4,6 +4,7 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from starlette.exceptions import HTTPException
 
@@ -23,6 +24,9 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _PROBES = frozenset(
     {"/livez", "/readyz", "/health", "/metrics", "/metrics/vllm", "/metrics/genai", "/load"}
 )
+
+#: Whether an answer has begun, in the scope of every request that is observed.
+HAS_BEGUN: Final = "headrace.has_begun"
 
 WriteError = Callable[[Answer], bytes]
 
@@ -56,6 +60,7 @@ class Observed:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                scope[HAS_BEGUN] = True
                 message["headers"] = [*message["headers"], *headers]
             await send(message)
 
@@ -82,7 +87,10 @@ class Observed:
 
 
 class Problems:
-    """Exceptions become error objects, as long as no answer has begun; then the connection ends."""
+    """Exceptions become error objects, as long as no answer has begun; then the connection ends.
+
+    Whether one has, the scope says: one frame less for each token than to listen.
+    """
 
     def __init__(self, app: App, writer_of: Callable[[Scope], WriteError]) -> None:
         """`writer_of` tells how the API that was called writes an error."""
@@ -90,17 +98,10 @@ class Problems:
         self._writer_of = writer_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        has_begun = False
-
-        async def noting_send(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await send(message)
-
         try:
-            await self._app(scope, receive, noting_send)
+            await self._app(scope, receive, send)
         except Exception as error:
-            if has_begun:
+            if scope.get(HAS_BEGUN, False):
                 raise
             if isinstance(error, HTTPException):
                 await _answer_router(error, scope, send, self._writer_of(scope))

@@ -1,5 +1,6 @@
 """One try: one request at one replica, from its lease to the end of its answer."""
 
+import asyncio
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -110,7 +111,8 @@ class Exchange:
                 )
                 watch = _Watch(self._replica, lease, self._clock, started, (ahead, missing))
                 watch.count(self._pulse, None if answer.has_begun else self._call.arrival)
-                await self._stream(response, reader, relay, watch, answer)
+                # A task of its own: what a token wakes is a few frames deep, not all that lead here.
+                await asyncio.create_task(self._stream(response, reader, relay, watch, answer))
             except StreamError as error:
                 raise UpstreamError(FailureKind.GARBAGE, str(error)) from None
             finally:

@@ -7,6 +7,7 @@ are passed on, so that an answer can be gone on with after any of them.
 
 import re
 from collections.abc import Set
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -19,13 +20,18 @@ from headrace.fleet.upstream.failure import FailureKind, UpstreamError
 
 #: One event may be as large as this.
 MAX_EVENT_BYTES: Final = 16 * 1024 * 1024
-_MARK: Final = b": headrace "
+_MARK: Final = b": headrace {"
+_JSON: Final = len(_MARK) - 1
 _COMMENT: Final = re.compile(
     rb"^: headrace (\{[^\n]*\})\n(?:\n(?=\n|:|data:|event:|\Z))?", re.MULTILINE
 )
-#: Ends, usage, errors, the end marker and what has no name: events that hold one of them are read.
+#: Ends, usage, errors, the end marker and what has no name: events that hold one of them are read. The first three begin with a
+#: literal, for which `re` looks ten times as fast; the last is asked only where one of its words stands.
+_FINISH: Final = re.compile(rb'"finish_reason":\s*"')
+_USAGE: Final = re.compile(rb'"usage":\s*\{')
+_NAMELESS: Final = re.compile(rb'"id":\s*""')
 _NEWS: Final = re.compile(
-    rb'"finish_reason":\s*"|"usage":\s*\{|"object":\s*"error"|"id":\s*""'
+    rb'"object":\s*"error"'
     rb'|^data:\s*(?:\{\s*"error"|\[DONE\])'
     rb'|(?:^event: ?|"type":\s*")(?:error|message_stop|response\.(?:completed|failed|incomplete))\b',
     re.MULTILINE,
@@ -66,6 +72,8 @@ class EventCutter:
 
     def feed(self, data: bytes) -> bytes:
         """All events that are complete now, with their comment lines. Raises UpstreamError for an endless one."""
+        if not self._parts and data.endswith(b"\n\n") and b"\r" not in data:
+            return data  # whole events, as nearly all come
         self._size += len(data)
         if b"\n" in data or b"\r" in data:
             data = b"".join((*self._parts, data))
@@ -124,15 +132,14 @@ class Relay:
             return b""
         progress = self.progress
         is_plain = not (self._is_continuation or progress.keeps_text or progress.name is None)
-        if not is_plain or _NEWS.search(events):
+        if not is_plain or _has_news(events):
             return self._edit(events)
         if _MARK in events:
             try:
-                token_ids = _token_ids(events)
+                token_ids, events = _without_comments(events)
             except UpstreamError:
                 return self._edit(events)  # all before the one that cannot be read
             progress.add_tokens(token_ids)
-            events = _COMMENT.sub(b"", events)
         else:
             progress.num_tokens += self._count(events)
         return events.replace(_NO_USAGE, b"}\n\n") if self._drops_usage else events
@@ -164,7 +171,7 @@ class Relay:
     def _edit(self, events: bytes) -> bytes:
         """Go through the events one by one; what each says counts only if it is passed on."""
         kept: list[bytes] = []
-        for part in events.split(b"\n\n"):
+        for part in events.removesuffix(b"\n\n").split(b"\n\n"):
             try:
                 event = self._edit_one(part.lstrip(b"\n"))
             except UpstreamError as failure:
@@ -177,17 +184,17 @@ class Relay:
     def _edit_one(self, event: bytes) -> bytes:
         token_ids: list[int] = []
         if _MARK in event:
-            token_ids = _token_ids(event)
-            event = _COMMENT.sub(b"", event + b"\n").removesuffix(b"\n")
+            token_ids, event = _without_comments(event + b"\n")
+            event = event.removesuffix(b"\n")
         edited = event
         if self._is_named and event:
             self._note_named(event, has_ids=bool(token_ids))
         elif (data := _DATA.search(event)) is None:
             pass
-        elif data[1].strip() == b"[DONE]":
-            self.progress.is_done = True
         elif data[1].startswith(b"{"):
             edited = self._edit_data(event, data, has_ids=bool(token_ids))
+        elif data[1].strip() == b"[DONE]":
+            self.progress.is_done = True
         self.progress.add_tokens(token_ids)
         return edited
 
@@ -251,15 +258,31 @@ class Relay:
         return True
 
 
-def _token_ids(events: bytes) -> list[int]:
-    """All that comment lines tell. Raises UpstreamError, and nothing of them counts."""
-    token_ids: list[int] = []
-    for match in _COMMENT.finditer(events if events.endswith(b"\n") else events + b"\n"):
-        try:
-            token_ids += _TOKENS.decode(match[1]).token_ids
-        except msgspec.DecodeError as error:
-            raise UpstreamError(FailureKind.GARBAGE, f"token ids: {error}") from None
-    return token_ids
+def _has_news(events: bytes) -> bool:
+    """They may hold an end, usage, an error, or have no name."""
+    if _FINISH.search(events) or _USAGE.search(events) or _NAMELESS.search(events):
+        return True
+    has_word = (
+        b"error" in events
+        or b"[DONE]" in events
+        or b"message_stop" in events
+        or b"response." in events
+    )
+    return has_word and _NEWS.search(events) is not None
+
+
+def _without_comments(events: bytes) -> tuple[list[int], bytes]:
+    """What comment lines tell, all of it together, and what else there is. Raises UpstreamError."""
+    try:
+        comment, _, event = events.partition(b"\n")
+        if comment.startswith(_MARK) and event.startswith(b"data:") and _MARK not in event:
+            # One line and its event, as nearly all come: half the time of the pattern.
+            return _TOKENS.decode(comment[_JSON:]).token_ids, event
+        parts = _COMMENT.split(events)
+        told = [_TOKENS.decode(comment).token_ids for comment in parts[1::2]]
+    except msgspec.DecodeError as error:
+        raise UpstreamError(FailureKind.GARBAGE, f"token ids: {error}") from None
+    return list(chain.from_iterable(told)), b"".join(parts[::2])
 
 
 def _read(data: bytes) -> tuple[dict[str, Any], list[dict[str, Any]]]:
