@@ -111,7 +111,6 @@ class Exchange:
                 )
                 watch = _Watch(self._replica, lease, self._clock, started, (ahead, missing))
                 watch.count(self._pulse, None if answer.has_begun else self._call.arrival)
-                # A task of its own: what a token wakes is a few frames deep, not all that lead here.
                 await asyncio.create_task(self._stream(response, reader, relay, watch, answer))
             except StreamError as error:
                 raise UpstreamError(FailureKind.GARBAGE, str(error)) from None
@@ -186,6 +185,7 @@ class Exchange:
         watch: "_Watch",
         answer: Answer,
     ) -> None:
+        """In a task of its own: a token wakes the few frames from here on, and not all that lead here."""
         while data := await response.read():
             if reader is not None:
                 data = reader.feed(data)
