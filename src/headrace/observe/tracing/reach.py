@@ -13,6 +13,9 @@ LIBRARY: Final = "opentelemetry.exporter"
 #: Characters of its words that are told.
 _MAX_CHARS: Final = 200
 _CAUSE: Final = re.compile(r"\[Errno -?\d+\] ([^\"'()\[\]]+)")
+#: A query, and who signs in within an address: either may be a key.
+_QUERY: Final = re.compile(r"\?[^\s'\"()]*")
+_USER: Final = re.compile(r"://[^\s/'\"]*@")
 
 log = logging.getLogger("headrace.traces")
 
@@ -64,7 +67,8 @@ class Reach(logging.Handler):
 
 def _reason(words: str) -> str:
     cause = _CAUSE.search(words)
-    return (cause[1] if cause else words)[:_MAX_CHARS].strip().rstrip(".")
+    said = cause[1] if cause else _USER.sub("://", _QUERY.sub("", words))
+    return said[:_MAX_CHARS].strip().rstrip(".")
 
 
 def _place(url: str) -> str:

@@ -57,6 +57,26 @@ def test_one_line_for_an_outage_and_one_for_its_end(heard: pytest.LogCaptureFixt
     ]
 
 
+@pytest.mark.parametrize("is_raised", [True, False])
+def test_a_reason_has_neither_a_query_nor_a_password(
+    heard: pytest.LogCaptureFixture, is_raised: bool
+) -> None:
+    words = (
+        "HTTPSConnectionPool(host='a', port=443): Max retries exceeded with url: /v1/traces?key=secret "
+        "(Caused by ConnectTimeoutError('Connection to a timed out, https://user:secret@a/v1'))"
+    )
+    reach = Reach("https://a/v1/traces?key=secret")
+    reach.listen()
+    try:
+        if not is_raised:
+            library_says(words)
+        reach.lost(1, words if is_raised else "")
+    finally:
+        reach.close()
+    assert "secret" not in lines(heard)[-1]
+    assert "timed out, https://a/v1" in lines(heard)[-1]
+
+
 def test_a_reason_is_bounded(heard: pytest.LogCaptureFixture) -> None:
     reach = Reach("http://a")
     reach.lost(1, "ValueError: " + "x" * 10_000)
