@@ -74,6 +74,7 @@ class SqliteStore:
         self._waiting = 0
         self._fuse = Fuse(clock)
         self._db: sqlite3.Connection | None = self._open()
+        self._file = _file_at(self._path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="answers")
 
     async def get(self, key: bytes) -> bytes | None:
@@ -124,6 +125,7 @@ class SqliteStore:
         try:
             if self._db is None:
                 self._db = _opened(self._path)
+                self._file = _file_at(self._path)
             with self._db:
                 return work(self._db)
         except sqlite3.Error as error:
@@ -136,10 +138,11 @@ class SqliteStore:
     def _begin_anew(self) -> None:
         """The file is damaged: none of it can be relied on. The next call makes another."""
         log.warning("The cache's file %s is damaged, and begun anew", self._path)
-        if self._db is not None:
-            self._db.close()
-            self._db = None
-        if self._path is not None:
+        db, self._db = self._db, None
+        if db is not None:
+            db.close()
+        # Another process may have been quicker: its new file is well.
+        if self._path is not None and (db is None or self._file == _file_at(self._path)):
             _remove(self._path)
 
     def _get(self, db: sqlite3.Connection, key: bytes) -> bytes | None:
@@ -291,6 +294,15 @@ def _is_ours(path: Path) -> bool:
     with path.open("rb") as opened:
         head = opened.read(16)
     return head == b"SQLite format 3\0" or not head.strip(b"\0")
+
+
+def _file_at(path: Path | None) -> tuple[int, int] | None:
+    """Which file stands there now; None: none, or none that can be looked at."""
+    try:
+        found = path.stat() if path is not None else None
+    except OSError:
+        return None
+    return None if found is None else (found.st_dev, found.st_ino)
 
 
 def _remove(path: Path) -> None:

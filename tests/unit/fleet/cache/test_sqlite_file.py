@@ -64,22 +64,27 @@ async def test_a_smaller_bound_makes_the_file_smaller(tmp_path: Path) -> None:
     assert path.stat().st_size <= 256 * 1024 + 64 * 1024
 
 
+async def look_at_all(store: SqliteStore) -> None:
+    for number in range(400):
+        await store.get(number.to_bytes(32, "little"))
+
+
+def damage(path: Path) -> None:
+    """All but its head and its sums."""
+    with path.open("r+b") as file:
+        file.seek(40 * 4096)
+        file.write(b"\xa5" * (path.stat().st_size - 40 * 4096))
+
+
 async def test_damage_that_is_found_late_costs_what_was_kept_and_no_more(tmp_path: Path) -> None:
     path = tmp_path / "answers.db"
     store = opened(path)
     await fill(store, 400, 2000)
     await store.close()
-    whole = bytearray(path.read_bytes())
-    whole[40 * 4096 :] = b"\xa5" * (len(whole) - 40 * 4096)  # its head, and its sums, are well
-    path.write_bytes(whole)
+    damage(path)
     store = opened(path)
-
-    async def look_at_all() -> None:
-        for number in range(400):
-            await store.get(number.to_bytes(32, "little"))
-
     with pytest.raises(StoreError, match="malformed"):
-        await look_at_all()
+        await look_at_all(store)
     await store.put(b"k", b"v", 1e6)
     assert await store.get(b"k") == b"v"
     assert await store.size() == (1, 129)
@@ -87,6 +92,25 @@ async def test_damage_that_is_found_late_costs_what_was_kept_and_no_more(tmp_pat
     again = opened(path)
     assert await again.get(b"k") == b"v"
     await again.close()
+
+
+async def test_the_file_that_another_gateway_has_begun_anew_stays(tmp_path: Path) -> None:
+    path = tmp_path / "answers.db"
+    store = opened(path)
+    await fill(store, 400, 2000)
+    await store.close()
+    first, second = opened(path), opened(path)
+    damage(path)
+    with pytest.raises(StoreError, match="malformed"):
+        await look_at_all(first)
+    await first.put(b"k", b"v", 1e6)
+    with pytest.raises(StoreError, match="malformed"):
+        await look_at_all(second)
+    assert await second.get(b"k") == b"v"
+    await second.put(b"l", b"w", 1e6)
+    assert await first.get(b"l") == b"w"
+    await first.close()
+    await second.close()
 
 
 async def test_a_file_that_is_in_use_is_not_removed(tmp_path: Path) -> None:
