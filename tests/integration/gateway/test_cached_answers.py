@@ -16,6 +16,7 @@ from tests.support.wire_answers import sse
 from headrace.config.fleet.accounts import AccountsConfig, Limits
 from headrace.config.fleet.cache import CacheConfig
 from headrace.config.fleet.gateway import GatewayConfig, RetryConfig, TimeoutConfig
+from headrace.config.fleet.models import Arm, ModelRule, ModelsConfig
 from headrace.config.fleet.replicas import Dialect, ReplicaSpec
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import SystemClock
@@ -90,6 +91,9 @@ async def gateway(
     stub: StubReplica,
     dialect: Dialect = Dialect.OPENAI,
     limits: Limits = Limits(),  # noqa: B008  a frozen value
+    *,
+    models: ModelsConfig = ModelsConfig(),  # noqa: B008  a frozen value
+    labels: dict[str, str] | None = None,
     **cache: Any,
 ) -> AsyncIterator[Client]:
     clock = SystemClock()
@@ -97,7 +101,8 @@ async def gateway(
         gateway=GatewayConfig(
             timeouts=TimeoutConfig(first_token=20.0), retries=RetryConfig(resume_attempts=0)
         ),
-        replicas=(ReplicaSpec(url=stub.url, dialect=dialect, models=("m",)),),
+        replicas=(ReplicaSpec(url=stub.url, dialect=dialect, models=("m",), labels=labels or {}),),
+        models=models,
         accounts=AccountsConfig(anonymous=limits),
         cache=CacheConfig(enabled=True, **cache),
     )
@@ -258,8 +263,13 @@ async def test_a_translated_stream_through_the_gateway_and_from_its_cache() -> N
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "logit_bias")
 
 
-async def test_a_rollout_forgets_what_the_old_version_said() -> None:
-    async with stub_replica(openai) as stub, gateway(stub) as client:
+GOLD = {"tier": "gold"}
+BY_LABEL = ModelsConfig(rules=(ModelRule(name="m", split=(Arm(labels=GOLD),)),))
+
+
+@pytest.mark.parametrize("models", [ModelsConfig(), BY_LABEL])
+async def test_a_rollout_forgets_what_the_old_version_said(models: ModelsConfig) -> None:
+    async with stub_replica(openai) as stub, gateway(stub, models=models, labels=GOLD) as client:
         registry = client.parts.registry
 
         async def asked() -> str:

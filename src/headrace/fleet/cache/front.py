@@ -116,11 +116,13 @@ class ResponseCache:
         body: Mapping[str, Any],
         tenant: str,
         model: str,
+        served: str = "",
         header: str | None = None,
         key_mode: CacheMode = CacheMode.AUTO,
     ) -> Inquiry | None:
         """What may be done; None where the route is not cached. A key's `bypass` cannot be overruled.
 
+        `served` is the model whose deployed versions count; empty: none do, as where `model` names one.
         Raises BadRequestError for a header that says nothing we know.
         """
         mode = _mode(header, key_mode)
@@ -129,7 +131,7 @@ class ResponseCache:
             body=body,
             tenant=tenant,
             model=model,
-            version=self._version_of(model),
+            version=self._version_of(served) if served else "",
             namespace=self._config.namespace,
         )
         if asked is None:

@@ -217,7 +217,7 @@ class Service:
             return self._wanted(call, target, salt)._replace(home=home, owner=owner)
 
         order = Order(self._trade, account, call, route, wanted_of)
-        inquiry = self._inquiry(call, account, str(route.targets[0]))
+        inquiry = self._inquiry(call, account, route.targets[0])
         try:
             outcome = await serve(self.cache, inquiry, send, order.make, order.admit)
         except BaseException as error:
@@ -354,14 +354,15 @@ class Service:
         parts = [account.tenant if is_apart else "", given if isinstance(given, str) else ""]
         return hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()
 
-    def _inquiry(self, call: Call, account: Account, model: str) -> Inquiry | None:
+    def _inquiry(self, call: Call, account: Account, target: Target) -> Inquiry | None:
         if not self._trade.config.cache.enabled:
             return None
         return self.cache.ask(
             path=call.endpoint.path,
             body=call.body,
             tenant=account.tenant,
-            model=model,
+            model=str(target),
+            served="" if target.version else target.model,
             header=call.headers.get(REQUEST_HEADER),
             key_mode=account.cache,
         )
