@@ -38,6 +38,7 @@ class CanaryFile:
         self._canaries = canaries
         self._clock = clock
         self._written: frozenset[Off] = frozenset()
+        self._complaint = ""
 
     def load(self) -> None:
         """Canaries that are still on the same terms are off as they were."""
@@ -59,17 +60,22 @@ class CanaryFile:
         self._written = frozenset(kept.off for kept in file.canaries)
 
     async def save(self) -> None:
-        """Write it, if others are off than when it was written last."""
+        """Write it, if others are off than when it was written last. What could not be written is tried again."""
         now, wall = self._clock.monotonic(), self._clock.wall()
         found = self._canaries.switched_off(now)
         if found.keys() == self._written:
             return
         kept = tuple(_Kept(off=off, at=wall - (now - since)) for off, since in found.items())
-        self._written = frozenset(found)
         data = msgspec.json.encode(_File(version=1, canaries=kept))
-        await asyncio.to_thread(self._write, data)
+        complaint = await asyncio.to_thread(self._write, data)
+        if not complaint:
+            self._written = frozenset(found)
+        elif complaint != self._complaint:  # once, not at each try
+            log.warning("Which canaries are off is not kept over a restart: %s", complaint)
+        self._complaint = complaint
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> str:
+        """What is wrong with the place; empty: nothing."""
         draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -81,4 +87,5 @@ class CanaryFile:
         except OSError as error:
             with suppress(OSError):
                 draft.unlink()
-            log.warning("Which canaries are off is not kept over a restart: %s", error)
+            return str(error)
+        return ""

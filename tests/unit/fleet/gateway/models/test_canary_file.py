@@ -100,3 +100,18 @@ async def test_a_place_that_cannot_be_written_stops_nothing(tmp_path: Path) -> N
     canaries = failed(config(), clock.monotonic())
     file = CanaryFile(tmp_path / "file" / "x.json", canaries, clock)
     await file.save()
+
+
+async def test_what_could_not_be_written_is_written_later_and_complained_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    clock = FakeClock()
+    file = CanaryFile(in_the_way / "x.json", failed(config(), clock.monotonic()), clock)
+    for _ in range(3):
+        await file.save()
+    assert len(caplog.messages) == 1
+    in_the_way.unlink()
+    await file.save()
+    assert (await restarted(in_the_way / "x.json", clock, config())).off(clock.monotonic())
