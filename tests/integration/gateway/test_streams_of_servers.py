@@ -138,6 +138,20 @@ async def test_one_poisonous_request_opens_nobodys_circuit():
             assert (await gateway.ask(seed=5, max_tokens=2, stream=True)).text == text_of(5, 2)
 
 
+async def test_what_another_server_calls_wrong_is_held_against_nobody():
+    async with replicas(2) as fakes:
+        fakes[0].always, fakes[1].always = Fault(raw=FAILED), Fault(raw=said(WRONG))
+        async with gateway_over(fakes, quick([foreign(fake) for fake in fakes])) as gateway:
+            for number in range(200):
+                call = await gateway.ask(stream=True, seed=number)
+                assert (call.status, call.json["error"]["message"]) == (400, "no")
+                assert breaker_of(gateway, fakes[0])._num_failures == 0
+                if len(fakes[0].seen) == 5:
+                    break
+            else:
+                raise AssertionError("it was hardly asked")
+
+
 @pytest.mark.parametrize("has_other", [False, True])
 async def test_a_broken_replica_is_left_alone(has_other):
     """Also where all requests are the same: others can answer it."""

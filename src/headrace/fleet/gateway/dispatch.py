@@ -249,6 +249,7 @@ class Dispatch:
             )
         except RefusedError:
             replica.breaker.note_success()
+            self._doubted.clear()  # the request is at fault
             outcome = replica_meter.REFUSED
             raise
         except UnfitError:
