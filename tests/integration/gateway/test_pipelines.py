@@ -11,6 +11,7 @@ from tests.support.in_process_gateway import CHAT, InProcessGateway, quick
 from tests.support.stub_replica import Reply, stub_replica
 
 from headrace.config.fleet.accounts import AccountsConfig, KeyConfig
+from headrace.config.fleet.models import Arm, Fallback, ModelRule, ModelsConfig
 from headrace.config.fleet.pipelines import PipelinesConfig
 from headrace.config.fleet.replicas import Dialect, ReplicaSpec
 from headrace.config.secret import Secret
@@ -62,7 +63,7 @@ class Site:
 
 
 @asynccontextmanager
-async def site(steps=(), *, items=None, vectors=(), pipeline=None, accounts=None):
+async def site(steps=(), *, items=None, vectors=(), pipeline=None, accounts=None, rules=()):
     """`URL` within steps and stores is the address of the other servers."""
     async with stub_replica(echo) as model, stub_replica(outside) as other:
         items = items or [{"name": "pipe", "steps": [*steps, ANSWER], **(pipeline or {})}]
@@ -71,6 +72,7 @@ async def site(steps=(), *, items=None, vectors=(), pipeline=None, accounts=None
             [spec_of_stub(model, "m", "small", "bad-1", "garbled-1")],
             pipelines=msgspec.json.decode(text, type=PipelinesConfig),
             accounts=accounts or AccountsConfig(),
+            models=ModelsConfig(rules=rules),
         )
         made = InProcessGateway(config)
         await made.gateway.start()
@@ -253,6 +255,27 @@ async def test_the_last_step_has_what_is_left_of_the_time(stream):
         await at.gateway.until(lambda: at.model.num_left == 1, "the replica is left")
         at.model.gate.set()
         assert [row.status for row in rows] == [504], "it is no client that has left"
+
+
+async def test_a_pipeline_whose_time_is_over_asks_no_other_model_and_blames_none():
+    arms = (Arm(), Arm(model="small", weight=0.0, canary=True))
+    rule = ModelRule(name="m", split=arms, fallbacks=(Fallback(model="small"),))
+    async with site(pipeline={"timeout": 1.5}, rules=(rule,)) as at:
+        outcomes = []
+        at.gateway.gateway.parts.canaries.note = lambda _trial, outcome, _now: outcomes.append(
+            outcome
+        )
+        at.model.gate.clear()
+        call = await at.ask()
+        assert call.status == 504
+        await at.gateway.until(
+            lambda: at.model.num_left == len(at.model.posts), "the replica is left"
+        )
+        at.model.gate.set()
+        assert [chat["model"] for chat in at.chats] == ["m"]
+        assert "x-headrace-fallback" not in call.headers
+        assert [outcome.is_error for outcome in outcomes] == [False]
+        assert outcomes[0].seconds > 0
 
 
 async def test_a_stream_of_the_last_step_ends_with_an_error_when_its_time_is_over():

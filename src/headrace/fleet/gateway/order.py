@@ -174,7 +174,7 @@ class Order:
             try:
                 await self._at(place, answer)
                 is_good = answer.status < 500 and not answer.is_broken
-                self._note_end(place, is_good, self._time_of(answer))
+                self._note_end(place, is_good or self._is_late(), self._time_of(answer))
                 return
             except RefusedError as error:
                 # Said at once, whoever says it: no measure of how soon it answers.
@@ -184,6 +184,9 @@ class Order:
                     await answer.refused(error.refusal)
                     return
             except HeadraceError as error:
+                if self._is_late():
+                    self._note_left(answer)
+                    raise
                 self._note_end(place, status_for(error) < 500)
                 cause = cause_of(error)
                 following = None if cause is None else self._route.fallback(cause, place + 1)
@@ -200,6 +203,11 @@ class Order:
                 seconds=seconds if is_good else None,
                 is_whole=not self._call.is_stream,
             )
+
+    def _is_late(self) -> bool:
+        """The time of what it is a part of is over, whoever has used that up: no other target has any either."""
+        limit = self._call.limit
+        return limit is not None and limit.at <= self._trade.clock.monotonic()
 
     def _note_left(self, answer: Answer) -> None:
         """Its client has gone: it took at least as long as that has waited. Who left the queue says nothing."""
