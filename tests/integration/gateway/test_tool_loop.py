@@ -251,15 +251,19 @@ async def test_whose_tools_and_whose_models():
 
 
 @pytest.mark.parametrize(
-    "entry", [{**CALC, "server_url": "http://evil.test"}, {**CALC, "server_label": "x"}]
+    ("entry", "field"),
+    [
+        ({**CALC, "server_url": "http://evil.test"}, "tools"),
+        ({**CALC, "server_label": "x"}, "tools[0].server_label"),
+    ],
 )
-async def test_clients_bring_no_servers(entry):
+async def test_clients_bring_no_servers(entry, field):
     async with site(
         ToolsConfig(http=(HttpTool(name="calc", description="", url="http://127.0.0.1:1"),))
     ) as at:
         call = await at.ask("hello", tools=[entry])
         assert call.status == 400
-        assert call.error["param"] == "tools"
+        assert call.error["param"] == field
         assert not at.model.posts
 
 

@@ -83,7 +83,7 @@ async def test_what_a_process_lists_counts_and_reloads(tmp_path):
                 running.process.send_signal(signal.SIGHUP)
                 await until(lambda: not lives(pid), "the server of tools has ended")
                 assert await names(client) == ["m", "other"]
-                assert (await ask(client))["error"]["param"] == "tools"
+                assert (await ask(client))["error"]["param"] == "tools[0].server_label"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -110,6 +110,11 @@ class Toolbox:
         found = await asyncio.gather(*(each.source.tools() for each in asked))
         return tuple(tool for tools in found for tool in tools if self._may_use(tenant, tool))
 
+    async def is_there(self, source: str) -> bool:
+        """It has tools now, for whomever."""
+        opened = self._opened.get(source)
+        return opened is not None and bool(await opened.source.tools())
+
     def offers(self, model: str) -> list[str]:
         """Patterns of the tools that requests for a model get unasked."""
         return [

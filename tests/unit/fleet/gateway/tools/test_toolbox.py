@@ -8,7 +8,7 @@ from tests.support.patience import PATIENCE
 from tests.support.scripted_tools import Sources, http_tool, toolbox_of
 
 from headrace.config.fleet.tools import Grant, McpServer, Offer, ToolsConfig
-from headrace.core.errors import BadRequestError, ConfigError
+from headrace.core.errors import BadRequestError, ConfigError, UnavailableError
 from headrace.fleet.gateway.tools.mcp_source import MAX_TOOLS, McpSource
 from headrace.fleet.gateway.tools.plan import read_plan
 from headrace.fleet.gateway.tools.values import Result, Tool
@@ -30,7 +30,9 @@ async def test_a_request_has_the_tools_of_the_servers_that_it_names():
     assert await own(toolbox, [MCP]) == {"calc__add", "calc__sub"}
     assert await own(toolbox, [{"type": "gateway", "name": "web"}, MINE]) == {"web"}
     assert await own(toolbox, [{**MCP, "allowed_tools": ["a*"]}]) == {"calc__add"}
-    assert await own(toolbox, [{**MCP, "allowed_tools": {"tool_names": ["sub"]}}]) == {"calc__sub"}
+    assert await own(
+        toolbox, [{**MCP, "allowed_tools": {"tool_names": ["sub"], "read_only": None}}]
+    ) == {"calc__sub"}
     assert await own(toolbox, [MINE]) is None
     assert await own(toolbox, None) is None
 
@@ -45,20 +47,71 @@ async def test_tools_of_the_client_stay_its_own_and_win_where_names_are_the_same
 
 
 @pytest.mark.parametrize(
-    "entry",
+    ("entry", "field", "words"),
     [
-        {**MCP, "server_url": "http://evil.test/"},
-        {**MCP, "connector_id": "connector_gmail"},
-        {"type": "mcp", "server_label": "unknown"},
-        {"type": "mcp"},
-        {"type": "mcp", "server_label": ["calc"]},
-        {"type": "gateway", "name": "unknown"},
+        ({**MCP, "server_url": "http://evil.test/"}, "tools", "no others"),
+        ({**MCP, "connector_id": "connector_gmail"}, "tools", "no others"),
+        ({"type": "mcp", "server_label": "unknown"}, "tools[1].server_label", "tool server 'unknown'"),
+        ({"type": "mcp"}, "tools[1].server_label", "expected the name of a tool server"),
+        ({"type": "mcp", "server_label": ["calc"]}, "tools[1].server_label", "expected the name"),
+        ({"type": "gateway", "name": "wether"}, "tools[1].name", "no tool 'wether'"),
+        ({"type": "gateway"}, "tools[1].name", "expected the name of a tool."),
     ],
-)
-async def test_servers_that_are_not_configured_are_refused(entry):
+)  # fmt: skip
+async def test_servers_that_are_not_configured_are_refused(entry, field, words):
+    with pytest.raises(BadRequestError, match=words) as caught:
+        await own(toolbox_of(Sources(TWO)), [MINE, entry])
+    assert caught.value.param == field
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [
+        "add", 3, False, [], ["add", 3], {}, {"tool_names": "add"}, {"tool_names": None}, {"read_only": True},
+        {"tool_names": ["add"], "read_only": True}, {"names": ["add"]},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("choice", ["auto", "required"])
+async def test_a_restriction_that_cannot_be_read_never_widens(allowed, choice):
+    asked = own(
+        toolbox_of(Sources(TWO)), [MINE, {**MCP, "allowed_tools": allowed}], tool_choice=choice
+    )
+    if allowed == []:
+        assert await asked == set()
+        return
     with pytest.raises(BadRequestError) as caught:
-        await own(toolbox_of(Sources(TWO)), [entry])
-    assert caught.value.param == "tools"
+        await asked
+    assert caught.value.param == "tools[1].allowed_tools"
+
+
+REQUIRING = ["required", {"type": "function", "function": {"name": "calc__add"}}, 3]
+
+
+@pytest.mark.parametrize("choice", REQUIRING)
+async def test_a_call_that_is_required_of_a_server_without_tools_is_for_later(choice):
+    toolbox = toolbox_of(Sources({"calc": (), "web": ("web",)}))
+    with pytest.raises(UnavailableError, match="'calc'"):
+        await own(toolbox, [MCP], tool_choice=choice)
+
+
+@pytest.mark.parametrize("choice", REQUIRING)
+@pytest.mark.parametrize("allowed", [["saerch"], ["add"], []])
+async def test_a_call_that_is_required_and_that_nobody_may_make_is_refused(choice, allowed):
+    grants = (Grant(tools=("calc__*",), tenants=("a",)),)
+    toolbox = toolbox_of(Sources(TWO), grants=grants)
+    tools = [{**MCP, "allowed_tools": allowed}]
+    with pytest.raises(BadRequestError) as caught:
+        await own(toolbox, tools, tool_choice=choice, tenant="b")
+    assert caught.value.param == "tool_choice"
+    if allowed == ["add"]:
+        assert await own(toolbox, tools, tool_choice=choice, tenant="a") == {"calc__add"}
+
+
+@pytest.mark.parametrize("choice", [None, "auto", "none"])
+async def test_without_a_requirement_a_request_goes_on_without_tools(choice):
+    toolbox = toolbox_of(Sources({"calc": ()}))
+    assert await own(toolbox, [MCP], tool_choice=choice) == set()
+    assert await own(toolbox, [MCP, MINE], tool_choice="required") == set()
 
 
 @pytest.mark.parametrize("fields", [{"n": 2}, {"background": True}])
