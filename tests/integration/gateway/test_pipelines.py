@@ -345,6 +345,27 @@ async def test_messages_that_are_none_are_refused(messages):
         assert call.error["param"] == "messages"
 
 
+FUNCTION = {"type": "function", "function": {"name": "mine"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [FUNCTION]}, "tools"),
+        ({"tools": [{"type": "gateway", "name": "x"}], "tool_choice": "required"}, "tools"),
+        ({"functions": [FUNCTION["function"]]}, "functions"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [], "tool_choice": {"type": "function", "function": {"name": "mine"}}}, "tool_choice"),
+    ],
+)  # fmt: skip
+async def test_a_pipeline_refuses_tools_of_its_client(fields, param):
+    async with site([llm("short", "x")]) as at:
+        call = await at.ask(**fields)
+        assert (call.status, call.error["param"]) == (400, param)
+        assert not at.chats
+        assert (await at.ask(tools=[], tool_choice="auto")).status == 200
+
+
 async def test_a_pipeline_answers_chats_only():
     async with site() as at:
         call = await at.gateway.ask("/v1/completions", model="pipe")

@@ -29,6 +29,8 @@ _KEPT = (
     "stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", "top_p", "seed",
     "stop", "n", "presence_penalty", "frequency_penalty", "logprobs", "top_logprobs", "response_format",
 )  # fmt: skip
+#: Fields by which a client has its own or a gateway's tools called. Steps may have tools by their `parameters`.
+_CALLING = ("tools", "functions")
 #: Fields of it that every model's step gets: who asks, and whose cached prompts it may use.
 _SHARED = ("user", "cache_salt", "priority")
 
@@ -100,6 +102,7 @@ class Run:
         if not isinstance(messages, list):
             raise BadRequestError("'messages': expected a list.", param="messages")
         self._messages: list[Any] = messages
+        _check_tools(body)
         self._values: dict[str, Any] = {
             "input": _last_user_text(self._messages),
             "messages": self._messages,
@@ -220,6 +223,18 @@ def _texts(step: Step) -> list[Any]:
     if step.kserve is not None:
         texts.append(step.kserve.inputs)
     return texts
+
+
+def _check_tools(body: Mapping[str, Any]) -> None:
+    """Raises BadRequestError for a request with tools: they would be left out without a word."""
+    fields = [name for name in _CALLING if body.get(name)]
+    if body.get("tool_choice") not in (None, "auto", "none"):
+        fields.append("tool_choice")
+    if fields:
+        raise BadRequestError(
+            f"'{fields[0]}': '{body.get('model')}' is a pipeline, and calls no tools for its clients.",
+            param=fields[0],
+        )
 
 
 def _name(error: HeadraceError, step: str) -> None:
