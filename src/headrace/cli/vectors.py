@@ -25,17 +25,22 @@ def main(argv: Sequence[str]) -> int:
 
     if arguments["chars"] < 1:
         raise ConfigError("--chars must be at least 1.")
-    store = VectorFile(Path(arguments["store"]).expanduser(), is_new=True)
+    path = Path(arguments["store"]).expanduser()
+    was_there = path.exists()
+    key = arguments.get("api_key") or env.get("OPENAI_API_KEY")
+    store = VectorFile(path, is_new=True)
     texts = _paragraphs(
         [Path(name).expanduser() for name in arguments["files"]], arguments["chars"]
     )
     count = 0
     try:
         while batch := list(itertools.islice(texts, BATCH)):
-            vectors = embed(arguments["url"], arguments["model"], batch)
+            vectors = embed(arguments["url"], arguments["model"], batch, key)
             count += store.add(zip(batch, vectors, strict=True))
     finally:
         store.close()
+        if not was_there and path.exists() and not path.stat().st_size:
+            path.unlink()  # of a try that came to nothing, nothing stays
     print(f"{arguments['store']}: {count} texts more")
     return 0
 
@@ -52,17 +57,18 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--chars", type=int, default=1200, help="longest text; longer paragraphs are cut"
     )
+    parser.add_argument("--api-key", metavar="KEY", help="default $OPENAI_API_KEY")
     return parser
 
 
-def embed(url: str, model: str, texts: Sequence[str]) -> list[list[float]]:
+def embed(url: str, model: str, texts: Sequence[str], key: str | None = None) -> list[list[float]]:
     """Vectors of texts, by /v1/embeddings. Raises UnavailableError or ConfigError."""
     parts = urlsplit(url if "//" in url else f"http://{url}")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     if not parts.hostname:
         raise ConfigError(f"'{url}' is not a URL.")
     headers = {"Content-Type": "application/json"}
-    if key := env.get("OPENAI_API_KEY"):
+    if key:
         headers["Authorization"] = f"Bearer {key}"
     connection = kind(parts.hostname, parts.port, timeout=_TIMEOUT)
     try:
@@ -72,7 +78,8 @@ def embed(url: str, model: str, texts: Sequence[str]) -> list[list[float]]:
         response = connection.getresponse()
         answer = msgspec.json.decode(response.read())
         if response.status != 200:
-            raise ConfigError(f"{url} refuses: {answer['error']['message']}")
+            hint = " Give one with --api-key or OPENAI_API_KEY." if response.status == 401 else ""
+            raise ConfigError(f"{url} refuses: {answer['error']['message']}{hint}")
         return [item["embedding"] for item in answer["data"]]
     except (OSError, http.client.HTTPException) as error:
         raise UnavailableError(f"{url} cannot be reached: {error}.") from None

@@ -35,17 +35,32 @@ def test_a_good_file_is_good_and_nothing_is_made(tmp_path, capsys):
         ("cache: {enabled: true, path: '{at}/file/x.db'}", "cache.path"),
         ("cache: {enabled: true, path: '{at}'}", "cache.path"),
         ("discovery: {file: '{at}/none.yaml'}", "none.yaml"),
-        ("pipelines: {vectors: [{name: v, path: '{at}/none.db', embeddings: m}]}", "none.db"),
+        ("pipelines: {vectors: [{name: v, path: '{at}/text.db', embeddings: m}]}", "text.db"),
         ("pipelines: {items: [{name: p, steps: [{name: s, llm: {model: m, messages: [{role: user, content: '{{'}]}}]}]}", "s"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_said(tmp_path, capsys, text, words):
     (tmp_path / "file").write_text("")
+    (tmp_path / "text.db").write_text("someone else's text, and much of it " * 100)
     code, said = checked(tmp_path, capsys, REPLICA + text.replace("{at}", str(tmp_path)), "--check")
     assert code == 2
     assert words in said
     assert len(said.strip().splitlines()) == 1
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_store_without_texts_is_a_warning_and_nothing_is_made(tmp_path, capsys, is_empty):
+    path = tmp_path / "notes.db"
+    if is_empty:
+        path.write_bytes(b"")
+    vectors = f"pipelines: {{vectors: [{{name: v, path: '{path}', embeddings: m}}]}}"
+    code, said = checked(tmp_path, capsys, REPLICA + vectors, "--check")
+    assert code == 0
+    (line,) = (line for line in said.splitlines() if "warning" in line)
+    assert f"{path}" in line
+    assert "headrace vectors" in line
+    assert path.exists() is is_empty
 
 
 @pytest.mark.parametrize("place", ["file/x.db", "", "text.db"])

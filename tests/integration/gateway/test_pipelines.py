@@ -193,6 +193,28 @@ async def test_texts_are_found_in_a_file_of_vectors(tmp_path):
         assert asked(at.model, "/v1/embeddings") == [{"model": "small", "input": "my dog"}]
 
 
+@pytest.mark.parametrize("is_empty", [False, True])
+async def test_a_file_of_vectors_may_be_filled_while_the_gateway_runs(tmp_path, is_empty):
+    path = tmp_path / "notes.db"
+    if is_empty:
+        path.write_bytes(b"")
+    found = {"name": "found", "retrieve": {"store": "notes", "top": 1}}
+    last = llm("answer", "{{ found.text }}", "m")
+    vectors = [{"name": "notes", "path": str(path), "embeddings": "small"}]
+    async with site(items=[{"name": "pipe", "steps": [found, last]}], vectors=vectors) as at:
+        for _ in range(2):
+            call = await at.ask("my dog")
+            assert call.status == 503
+            assert call.error["message"] == "The step 'found': The store 'notes' has no texts yet."
+        (doubt,) = at.gateway.service.pipelines.doubts
+        assert str(path) in doubt
+        assert "'notes'" in doubt
+        store = VectorFile(path, is_new=True)
+        store.add([("dogs bark", [0.1, 1.1, 0.1])])
+        store.close()
+        assert (await at.ask("my dog")).text == "<dogs bark>"
+
+
 async def test_other_servers_are_got_and_posted_to():
     steps = [
         {"name": "got", "http": {"url": "URL/greet?to=all"}},

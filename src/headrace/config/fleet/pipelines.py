@@ -127,7 +127,7 @@ class VectorStore(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     name: str
     path: str | None = None
-    """A file that `headrace vectors` has filled."""
+    """A file that `headrace vectors` fills."""
     embeddings: str = ""
     """Model behind /v1/embeddings of this gateway, the one that the file was filled with."""
     url: str | None = None

@@ -18,12 +18,13 @@ def check_all(config: FleetConfig) -> list[str]:
     """Doubts. Raises ConfigError for the first thing that cannot be used: keys, tools, templates, files, directories."""
     check_parts(config)
     Toolbox.check(config.tools)
-    Pipelines(config.pipelines, Metrics(), SystemClock()).close()
+    pipelines = Pipelines(config.pipelines, Metrics(), SystemClock())
+    pipelines.close()
     if config.accounts.directory is not None:
         _check_directory("accounts.directory", Path(config.accounts.directory).expanduser())
     if config.cache.enabled and config.cache.path is not None and not config.cache.redis:
         _check_file("cache.path", Path(config.cache.path).expanduser())
-    return check_replicas(config)
+    return [*pipelines.doubts, *check_replicas(config)]
 
 
 def check_replicas(config: FleetConfig) -> list[str]:

@@ -158,7 +158,8 @@ class Gateway:
             await self._companion.start()
         self.parts.slos.start()
         await self._discover()
-        for doubt in doubts(self._config, [replica.spec for replica in self.parts.registry]):
+        replicas = [replica.spec for replica in self.parts.registry]
+        for doubt in (*self.parts.service.pipelines.doubts, *doubts(self._config, replicas)):
             log.warning("%s", doubt)
         self._watching = asyncio.create_task(self._watch(), name="discovery")
         if self._config.gateway.admin_keys is not None:
@@ -232,7 +233,11 @@ class Gateway:
         check_parts(config)
         if self._companion is not None:
             self._companion.check(config)
+        before = self.parts.service.pipelines
         self.parts.service.apply(config)
+        if self.parts.service.pipelines is not before:
+            for doubt in self.parts.service.pipelines.doubts:
+                log.warning("%s", doubt)
         if self._companion is not None:
             self._companion.apply(config)
         self.parts.registry.apply(config.health, config.gateway.timeouts)

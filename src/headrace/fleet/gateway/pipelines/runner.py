@@ -47,6 +47,11 @@ class Pipelines:
         """What clients can ask for."""
         return tuple(self._items)
 
+    @property
+    def doubts(self) -> list[str]:
+        """What steps will miss until it is there, as it was at first."""
+        return self._stores.waiting
+
     def knows(self, model: str) -> bool:
         """There is a pipeline of this name."""
         return model in self._items

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-from headrace.core.errors import BadGatewayError, ConfigError
+from headrace.core.errors import BadGatewayError, ConfigError, UnavailableError
 
 
 class Hit(NamedTuple):
@@ -24,14 +24,17 @@ class VectorFile:
     """A file of texts and vectors, all of one length. Its calls block; each holds a lock."""
 
     def __init__(self, path: Path, *, is_new: bool = False) -> None:
-        """Raises ConfigError for a file that cannot be used, and without the extra headrace[vectors]."""
+        """Raises ConfigError for a file that cannot be used, and without the extra headrace[vectors].
+
+        Raises UnavailableError for one that is not there yet, or has no texts, unless it `is_new`.
+        """
         if find_spec("apsw") is None or find_spec("sqlite_vec") is None:
             raise ConfigError("Vector stores need the extra headrace[vectors].")
         import apsw
         import sqlite_vec
 
         if not is_new and not path.exists():
-            raise ConfigError(f"There is no file {path}; `headrace vectors` makes one.")
+            raise UnavailableError(f"There is no file {path}; `headrace vectors` makes one.")
         self._lock = Lock()
         try:
             self._database: Any = apsw.Connection(str(path))
@@ -45,7 +48,9 @@ class VectorFile:
             raise ConfigError(f"The file {path} is no vector store: {error}.") from None
         if is_empty and not is_new:
             self._database.close()
-            raise ConfigError(f"The file {path} has no texts; `headrace vectors` puts them there.")
+            raise UnavailableError(
+                f"The file {path} has no texts; `headrace vectors` puts them there."
+            )
 
     def add(self, rows: Iterable[tuple[str, Sequence[float]]]) -> int:
         """Texts with their vectors; how many there were. Raises ConfigError, and keeps none, where lengths differ."""

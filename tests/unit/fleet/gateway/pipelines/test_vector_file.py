@@ -47,11 +47,19 @@ def test_numbers_that_are_too_large_for_a_vector_are_refused(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize("content", [None, b"", b"no database, but much text " * 100])
-def test_a_file_that_is_no_store_is_refused(tmp_path, content):
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_file_without_texts_is_for_later(tmp_path, content):
     path = tmp_path / "x.db"
     if content is not None:
         path.write_bytes(content)
+    with pytest.raises(UnavailableError, match=str(path)):
+        VectorFile(path)
+    assert path.exists() is (content is not None)
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path):
+    path = tmp_path / "x.db"
+    path.write_bytes(b"no database, but much text " * 100)
     with pytest.raises(ConfigError, match=str(path)):
         VectorFile(path)
 
@@ -72,6 +80,10 @@ class Embeds(BaseHTTPRequestHandler):
             200,
             {"data": [{"embedding": [1.0, float(len(t))]} for t in given["input"]]},
         )
+        if given["model"] == "locked":
+            status, answer = 401, {"error": {"message": "This needs a key."}}
+        if given["model"] == "apart":
+            answer = {"data": [{"embedding": [1.0] * n} for n in range(1, len(given["input"]) + 1)]}
         if given["model"] == "bad":
             status, answer = 404, {"error": {"message": "no such model"}}
         if given["model"] == "odd":
@@ -120,13 +132,31 @@ def test_files_are_cut_embedded_and_kept(tmp_path, embedder, capsys, monkeypatch
 
 @pytest.mark.parametrize(
     ("model", "kind", "told"),
-    [("bad", ConfigError, "no such model"), ("odd", UnavailableError, "does not embed")],
+    [
+        ("bad", ConfigError, "no such model"),
+        ("odd", UnavailableError, "does not embed"),
+        ("locked", ConfigError, "--api-key"),
+        ("apart", ConfigError, "takes no such vector"),
+    ],
 )
-def test_an_embedder_that_does_not_do_it(tmp_path, embedder, model, kind, told):
+@pytest.mark.parametrize("was_there", [False, True])
+def test_an_embedder_that_does_not_do_it(tmp_path, embedder, model, kind, told, was_there):
+    text, path = tmp_path / "one.txt", tmp_path / "x.db"
+    text.write_text("x\n\ny")
+    if was_there:
+        path.write_bytes(b"")
+    with pytest.raises(kind, match=told):
+        vectors.main([str(path), str(text), "--url", embedder.url, "--model", model])
+    assert path.exists() is was_there  # no empty file stays of it
+
+
+def test_the_key_of_the_command_line_goes_before_the_variable(tmp_path, embedder, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     text = tmp_path / "one.txt"
     text.write_text("x")
-    with pytest.raises(kind, match=told):
-        vectors.main([str(tmp_path / "x.db"), str(text), "--url", embedder.url, "--model", model])
+    arguments = [str(tmp_path / "x.db"), str(text), "--url", embedder.url, "--model", "m"]
+    assert vectors.main([*arguments, "--api-key", "sk-2"]) == 0
+    assert [key for _, key, _ in embedder.asked] == ["Bearer sk-2"]
 
 
 @pytest.mark.parametrize(
