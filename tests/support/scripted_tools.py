@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.config.fleet.tools import HttpTool, ToolsConfig
+from headrace.config.fleet.tools import HttpTool, McpServer, ToolsConfig
 from headrace.core.clock import SystemClock
 from headrace.fleet.gateway.tools.toolbox import Spec, Toolbox
 from headrace.fleet.gateway.tools.values import Result, Tool
@@ -82,9 +82,19 @@ def http_tool(name: str, **fields: Any) -> HttpTool:
     return HttpTool(name=name, description="", url="http://tools.test/", **fields)
 
 
+def mcp_server(name: str) -> McpServer:
+    """A server that is never asked."""
+    return McpServer(name=name, url="http://tools.test/mcp")
+
+
 def toolbox_of(sources: Sources, **fields: Any) -> Toolbox:
     """A toolbox with these sources, started."""
-    config = ToolsConfig(http=tuple(http_tool(name) for name in sources.tools), **fields)
+    servers = [name for name, tools in sources.tools.items() if tools != (name,)]
+    config = ToolsConfig(
+        servers=tuple(mcp_server(name) for name in servers),
+        http=tuple(http_tool(name) for name in sources.tools if name not in servers),
+        **fields,
+    )
     made = Toolbox(config, Metrics(), SystemClock(), sources.open)
     made.start()
     return made

@@ -53,6 +53,11 @@ replicas:
     assert "s3cret" not in repr(config)
 
 
+TOOLS = """tools:
+  servers: [{name: files, url: 'http://a/mcp'}]
+  http: [{name: weather, description: d, url: 'http://b'}]
+"""
+
 BAD = {
     "unknown field": ("gateway: {prot: 1}", "prot"),
     "unknown table": ("gate: {}", "gate"),
@@ -117,6 +122,31 @@ BAD = {
     "line of a tenant's class": (
         "accounts:\n  tenants:\n  - name: a\n    priority: nope\n",
         "'accounts.tenants[0].priority' in {file}, line 4: ",
+    ),
+    "line of a key's tenant": (
+        "accounts:\n  tenants: [{name: acme}]\n  keys:\n  - {name: a, key: b}\n  - name: c\n    key: d\n    tenant: acm\n",
+        "'accounts.keys[1].tenant' in {file}, line 7: There is no tenant 'acm'; the nearest is 'acme'.",
+    ),
+    "line of a grant's tool": (
+        TOOLS + "  grants:\n  - tools: [weather, wether]\n    tenants: [ops]\n",
+        "'tools.grants[0].tools[1]' in {file}, line 5: There is no tool 'wether'; the nearest is 'weather'.",
+    ),
+    "a server's tool without a name": (
+        TOOLS + "  grants: [{tools: [files__]}]\n",
+        "There is no tool 'files__'; the nearest is 'files__*'.",
+    ),
+    "line of an offer's tool": (
+        TOOLS + "  offers:\n  - models: ['*']\n    tools: [fils__*]\n",
+        "'tools.offers[0].tools[0]' in {file}, line 6: There is no tool 'fils__*'; the nearest is 'files__*'.",
+    ),
+    "line of a grant's tenant": (
+        TOOLS
+        + "  grants:\n  - {tools: ['*'], tenants: [acmee]}\naccounts: {tenants: [{name: acme}]}\n",
+        "'tools.grants[0].tenants[0]' in {file}, line 5: There is no tenant 'acmee'; the nearest is 'acme'.",
+    ),
+    "line of a rollback of nothing": (
+        "models:\n  rules:\n  - name: m\n    split: [{version: a}, {version: b}]\n    rollback: {min_samples: 3}\n",
+        "'models.rules[0].rollback' in {file}, line 5: The rule for 'm' has a rollback and no canary",
     ),
     "line of a tenant's budgets": (
         "accounts:\n  tenants:\n  - name: a\n    limits:\n      budgets: [{amount: 1}, {amount: 2}]\n",
@@ -184,3 +214,25 @@ def test_a_file_that_is_not_there(tmp_path):
         read_fleet(tmp_path / "none.yaml")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_fleet(tmp_path)
+
+
+GOOD = {
+    "patterns of tools": TOOLS
+    + "  grants: [{tools: ['*', 'w*', 'files__read', 'fil*', 'files__r*', 'weathe?', 'files*d']}]\n",
+    "a tenant that only keys have": "accounts: {keys: [{name: a, key: b, tenant: c}]}",
+    "a key that is its own tenant": "accounts: {tenants: [{name: c}], keys: [{name: a, key: b, tenant: a}]}",
+    "grants to whoever has a key": TOOLS
+    + "  grants: [{tools: [weather], tenants: [a, t, anonymous]}]\n"
+    + "accounts: {tenants: [{name: t}], keys: [{name: a, key: b}]}",
+    "a grant to a tenant that may be made": TOOLS
+    + "  grants: [{tools: [weather], tenants: [later]}]\n"
+    + "accounts: {tenants: [{name: t}], directory: /nowhere}",
+    "a rollback of a canary": (
+        "models: {rules: [{name: m, split: [{version: a}, {version: b, canary: true}], rollback: {window: 3s}}]}"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", GOOD.values(), ids=GOOD)
+def test_names_that_mean_something_are_good(text, tmp_path):
+    read(tmp_path, text)

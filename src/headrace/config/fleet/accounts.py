@@ -8,11 +8,14 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from headrace.config.fleet.cache import CacheMode
+from headrace.config.fleet.names import no_such
 from headrace.config.secret import Secret
 from headrace.core.errors import ConfigError
 
 Seconds = Annotated[float, Meta(gt=0, extra={"unit": "seconds"})]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+#: Whose requests without a key are.
+ANONYMOUS_TENANT = "anonymous"
 #: The largest budget: a billionth of a unit is counted, and sums stay exact in a double (2^53).
 MAX_MONEY = 8_000_000.0
 _HASHED = re.compile(r"sha256:[0-9a-fA-F]{64}")
@@ -146,13 +149,30 @@ class AccountsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         """Raises ConfigError for tables that contradict each other."""
         _refuse_repeats("keys", [key.name for key in self.keys])
-        _refuse_repeats("tenants", [tenant.name for tenant in self.tenants])
+        tenants = [tenant.name for tenant in self.tenants]
+        _refuse_repeats("tenants", tenants)
+        for index, key in enumerate(self.keys if tenants else ()):
+            # A tenant that a slip made up would have no limits.
+            if key.tenant not in (None, key.name, *tenants):
+                raise ConfigError(
+                    no_such("tenant", str(key.tenant), tenants), place=f"keys[{index}].tenant"
+                )
         limits = [self.anonymous, *(k.limits for k in self.keys), *(t.limits for t in self.tenants)]
         has_budgets = any(each.budgets for each in limits)
         if has_budgets and self.directory is None and self.redis is None:
             raise ConfigError(
                 "Budgets need accounts.directory, or accounts.redis: what is spent must outlive the gateway."
             )
+
+    @property
+    def tenant_names(self) -> list[str]:
+        """Every tenant that is declared, or that a configured key is of."""
+        return [*(tenant.name for tenant in self.tenants), *(k.tenant or k.name for k in self.keys)]
+
+    @property
+    def has_created_keys(self) -> bool:
+        """Keys may be made while the gateway runs, each of which may be a tenant of its own."""
+        return self.directory is not None or self.redis is not None
 
     def check_priorities(self, classes: Set[str]) -> None:
         """Raises ConfigError for a key or tenant of a class that is not in `classes`."""

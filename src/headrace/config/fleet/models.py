@@ -121,6 +121,11 @@ class ModelRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ConfigError(f"{where} may have one of target, split and tiers.")
         if self.split and not any(arm.weight > 0 and not arm.canary for arm in self.split):
             raise ConfigError(f"{where} needs an arm with a weight that is no canary.")
+        if self.rollback != RollbackConfig() and not any(arm.canary for arm in self.split):
+            raise ConfigError(
+                f"{where} has a rollback and no canary: say `canary: true` at the arm of the split that is on trial.",
+                place="rollback",
+            )
         if len({arm.name for arm in self.split}) < len(self.split):
             raise ConfigError(f"{where} has two arms of the same model and version.")
         bounds = [tier.up_to for tier in self.tiers]

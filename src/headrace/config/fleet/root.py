@@ -1,17 +1,19 @@
 """The whole of `fleet.yaml`."""
 
 import re
+from collections.abc import Iterator
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from headrace.config.fleet.accounts import AccountsConfig
+from headrace.config.fleet.accounts import ANONYMOUS_TENANT, AccountsConfig
 from headrace.config.fleet.cache import CacheConfig
 from headrace.config.fleet.drivers import DriversConfig
 from headrace.config.fleet.flow import FlowConfig
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.health import HealthConfig
 from headrace.config.fleet.models import ModelsConfig
+from headrace.config.fleet.names import no_such
 from headrace.config.fleet.pipelines import PipelinesConfig
 from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.replicas import ReplicaSpec, check_names
@@ -93,3 +95,16 @@ class FleetConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         classes = {kind.name for kind in self.flow.classes}
         self.accounts.check_priorities(classes)
         check_objective_classes(self.slos, classes)
+        for place, sentence in self.strange_grants():
+            if self.accounts.tenants and not self.accounts.has_created_keys:
+                raise ConfigError(sentence, place=place)
+
+    def strange_grants(self) -> Iterator[tuple[str, str]]:
+        """Grants of tools to tenants that nobody here is: the place, and a sentence."""
+        known = self.accounts.tenant_names
+        for index, grant in enumerate(self.tools.grants):
+            for number, tenant in enumerate(grant.tenants):
+                # Without any tenant here, all of them are made while the gateway runs.
+                if known and tenant not in (*known, ANONYMOUS_TENANT):
+                    place = f"tools.grants[{index}].tenants[{number}]"
+                    yield place, no_such("tenant", tenant, known)

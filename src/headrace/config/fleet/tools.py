@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from headrace.config.fleet.names import may_fit, no_such
 from headrace.config.fleet.urls import check_url
 from headrace.config.secret import Secret
 from headrace.core.errors import ConfigError
@@ -113,7 +114,16 @@ class ToolsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Calls of one round that run at once."""
 
     def __post_init__(self) -> None:
-        """Raises ConfigError for two tools or servers of one name."""
-        names = [server.name for server in self.servers] + [tool.name for tool in self.http]
-        if len(set(names)) < len(names):
+        """Raises ConfigError for two tools or servers of one name, and for grants and offers of tools that there are not."""
+        servers, tools = [s.name for s in self.servers], [tool.name for tool in self.http]
+        if len({*servers, *tools}) < len(servers) + len(tools):
             raise ConfigError("Two tools or tool servers have the same name.")
+        known, prefixes = [*tools, *(f"{s}__*" for s in servers)], [f"{s}__" for s in servers]
+        named = [(f"grants[{at}]", grant.tools) for at, grant in enumerate(self.grants)]
+        named += [(f"offers[{at}]", offer.tools) for at, offer in enumerate(self.offers)]
+        for place, patterns in named:
+            for number, pattern in enumerate(patterns):
+                if not may_fit(pattern, tools, prefixes):
+                    raise ConfigError(
+                        no_such("tool", pattern, known), place=f"{place}.tools[{number}]"
+                    )

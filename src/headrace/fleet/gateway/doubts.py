@@ -13,12 +13,13 @@ def doubts(config: FleetConfig, replicas: Iterable[ReplicaSpec]) -> list[str]:
     Replicas, and prices with them, may still be added while the gateway runs, so that none is no error.
     """
     known = list(replicas)
-    empty = [] if known or config.pools else [_waiting_for(config)]
+    found = [] if known or config.pools else [_waiting_for(config)]
+    found += [f"'{place}': {sentence}" for place, sentence in config.strange_grants()]
     prices = [*(spec.price for spec in known), *(pool.price for pool in config.pools)]
     if not _has_budgets(config.accounts) or any(map(_asks, prices)):
-        return empty
+        return found
     return [
-        *empty,
+        *found,
         "Budgets are set and no replica or pool has a price: requests cost 0, and no budget is ever used up. "
         "Set `price` at the replicas or pools.",
     ]

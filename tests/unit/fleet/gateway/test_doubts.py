@@ -18,6 +18,7 @@ from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.pools import PoolConfig
 from headrace.config.fleet.replicas import Price, ReplicaSpec
 from headrace.config.fleet.root import DiscoveryConfig, FleetConfig
+from headrace.config.fleet.tools import Grant, HttpTool, ToolsConfig
 from headrace.config.secret import Secret
 from headrace.fleet.gateway.doubts import doubts
 
@@ -97,3 +98,18 @@ async def test_a_start_warns(tmp_path, caplog, price: Price, count: int) -> None
             async with gateway_over(fakes, config):
                 pass
     assert [WORDS in record.getMessage() for record in caplog.records].count(True) == count
+
+
+def test_a_grant_to_nobody_is_doubted_where_keys_may_still_be_made() -> None:
+    tools = ToolsConfig(
+        http=(HttpTool(name="w", description="d", url="http://a"),),
+        grants=(Grant(tools=("w",), tenants=("acme", "acmee")),),
+    )
+    tenants = (TenantConfig(name="acme"),)
+    config = FleetConfig(
+        tools=tools, accounts=AccountsConfig(directory="/nowhere", tenants=tenants)
+    )
+    assert doubts(config, [FREE]) == [
+        "'tools.grants[0].tenants[1]': There is no tenant 'acmee'; the nearest is 'acme'."
+    ]
+    assert doubts(FleetConfig(tools=tools), [FREE]) == []

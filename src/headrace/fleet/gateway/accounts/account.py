@@ -4,11 +4,11 @@ from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
-from headrace.config.fleet.accounts import Limits
+from headrace.config.fleet.accounts import ANONYMOUS_TENANT, Limits
 from headrace.config.fleet.cache import CacheMode
 from headrace.core.errors import PermissionDeniedError
 
-ANONYMOUS = "anonymous"
+ANONYMOUS = ANONYMOUS_TENANT
 
 
 class Account(Struct, frozen=True, kw_only=True):

@@ -167,12 +167,15 @@ async def test_a_key_that_cannot_be_is_refused_by_field(clock, tmp_path, wanted,
 async def test_a_created_key_is_of_a_tenant_that_there_is(clock, tmp_path) -> None:
     store, journal = open_store(tmp_path, clock)
     accounts = accounts_over(
-        store, clock, keys=[key("a"), key("b", tenant="shop")], tenants=[{"name": "acme"}]
+        store,
+        clock,
+        keys=[key("a"), key("b", tenant="shop")],
+        tenants=[{"name": "acme"}, {"name": "shop"}],
     )
     for number, tenant in enumerate(("acme", "a", "shop", "", "n4", "n3")):
         made = await accounts.create_key(NewKey(name=f"n{number}", tenant=tenant))
         assert made.info.tenant == (tenant or "n3")
-    with pytest.raises(BadRequestError, match="'tenant': there is no 'acm'; one of acme"):
+    with pytest.raises(BadRequestError, match="'tenant': there is no 'acm'; one of acme, shop"):
         await accounts.create_key(NewKey(name="n", tenant="acm"))
     assert accounts.list_keys()[-1].name == "n5"
     journal.close()

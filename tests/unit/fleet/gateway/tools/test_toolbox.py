@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.support.in_process_gateway import until
 from tests.support.patience import PATIENCE
-from tests.support.scripted_tools import Sources, http_tool, toolbox_of
+from tests.support.scripted_tools import Sources, http_tool, mcp_server, toolbox_of
 
 from headrace.config.fleet.tools import Grant, McpServer, Offer, ToolsConfig
 from headrace.core.errors import BadRequestError, ConfigError, UnavailableError
@@ -164,7 +164,10 @@ async def test_a_new_configuration_keeps_what_is_the_same_and_closes_what_is_gon
     toolbox = toolbox_of(sources)
     calc, web = sources.opened
     toolbox.apply(
-        ToolsConfig(http=(http_tool("calc"), http_tool("web", timeout=1.0), http_tool("new")))
+        ToolsConfig(
+            servers=(mcp_server("calc"),),
+            http=(http_tool("web", timeout=1.0), http_tool("new")),
+        )
     )
     await asyncio.sleep(0)
     assert [source.is_closed for source in (calc, web)] == [False, True]
