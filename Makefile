@@ -81,9 +81,10 @@ bench: install  ## Compare with llama.cpp and OpenVINO on the same work (ARGS="-
 	$(BIN)/python -m pip install -q --disable-pip-version-check --group bench
 	$(BIN)/python benchmarks/compare/run.py $(ARGS)
 
-docs: install-test  ## Write docs/reference, manifests and the gRPC descriptors from the source
+docs: install-test  ## Write docs/reference, manifests, boards, rules and the gRPC descriptors from the source
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/manifests.py
+	$(BIN)/python tools/monitoring.py
 	$(BIN)/python tools/protos.py
 
 clean:  ## Remove what was built

@@ -68,7 +68,7 @@ def test_every_package_is_in_the_tree() -> None:
     assert [name for name in packages if f"{name}/" not in text] == []
 
 
-@pytest.mark.parametrize("tool", ["reference.py", "manifests.py", "protos.py"])
+@pytest.mark.parametrize("tool", ["reference.py", "manifests.py", "monitoring.py", "protos.py"])
 def test_what_is_generated_is_current(tool: str) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "tools" / tool), "--check"],

@@ -1,10 +1,9 @@
 """`headrace export rules|boards`: files for Prometheus and Grafana."""
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-import msgspec
 
 from headrace.cli.flags import Parser
 from headrace.config.fleet.read import read_fleet
@@ -21,7 +20,10 @@ def main(argv: Sequence[str]) -> int:
     if arguments["what"] == "boards":
         if out is None or arguments.get("file"):
             raise ConfigError("`headrace export boards` takes --out DIRECTORY, and no fleet.")
-        write_boards(Path(out).expanduser())
+        directory = Path(out).expanduser()
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, board in board_texts().items():
+            (directory / name).write_text(board, encoding="utf-8")
         return 0
     file = arguments.get("file")
     text = rules_text(FleetConfig() if file is None else read_fleet(Path(file).expanduser()))
@@ -58,11 +60,11 @@ def rules_text(config: FleetConfig) -> str:
     return _NOTE + text
 
 
-def write_boards(directory: Path) -> None:
-    """One JSON file a board."""
+def board_texts() -> dict[str, str]:
+    """JSON of every board by the name of its file."""
     from headrace.observe.export.boards import board_json, boards
 
-    directory.mkdir(parents=True, exist_ok=True)
-    for board in boards():
-        text = msgspec.json.format(msgspec.json.encode(board_json(board)), indent=1)
-        (directory / f"{board.name}.json").write_bytes(text + b"\n")
+    return {
+        f"{board.name}.json": json.dumps(board_json(board), indent=1, ensure_ascii=False) + "\n"
+        for board in boards()
+    }
