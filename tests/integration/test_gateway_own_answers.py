@@ -4,11 +4,13 @@ import json
 import logging
 from pathlib import Path
 
+import msgspec
 from tests.support.fake_replica import replicas
 from tests.support.in_process_gateway import CHAT, InProcessGateway, gateway_over
 
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.read import read_fleet
+from headrace.config.fleet.replicas import Price, ReplicaSpec
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.fleet.slos import Measure, Objective
 from headrace.config.secret import Secret
@@ -67,6 +69,45 @@ async def test_a_replica_is_added_with_its_secrets():
         wrong = json.dumps({**spec, "api_key": 5}).encode()
         call = await gateway.call("/admin/replicas", headers=headers, body=wrong).end()
         assert (call.status, call.json["error"]["param"]) == (400, "api_key")
+    finally:
+        await gateway.gateway.close()
+
+
+async def test_a_replica_of_the_file_is_changed_and_not_forgotten():
+    listed = ReplicaSpec(
+        url="http://127.0.0.1:9", id="big", price=Price(output=2.0), peer_token=Secret("s1")
+    )
+    config = FleetConfig(gateway=GatewayConfig(admin_keys=Secret("admin")), replicas=(listed,))
+    gateway = InProcessGateway(config)
+    headers = {"authorization": "Bearer admin"}
+
+    async def told(method, path, **spec):
+        body = json.dumps(spec).encode()
+        call = await gateway.call(path, method=method, headers=headers, body=body).end()
+        return call.status, call.json["message"]
+
+    def now():
+        found = gateway.registry.get("big")
+        assert found is not None
+        return found.spec
+
+    one = "/admin/replicas/big"
+    try:
+        gateway.registry.reconcile(config.replicas)
+        change = {"url": f"{listed.url}/", "id": "big", "version": "v9"}
+        assert await told("POST", "/admin/replicas", **change) == (200, "Replica big was changed.")
+        assert now() == msgspec.structs.replace(listed, version="v9")
+        status, message = await told("DELETE", one)
+        assert (status, now()) == (200, listed)
+        assert "taken back" in message
+        _, message = await told("DELETE", one)
+        assert "`headrace fleet undrain big`" in message
+        # Another server is sent nothing that was meant for this one.
+        await told("POST", "/admin/replicas", url="http://127.0.0.1:10", id="big")
+        assert now() == ReplicaSpec(url="http://127.0.0.1:10", id="big")
+        await told("POST", "/admin/replicas", url="http://127.0.0.1:11", id="mine")
+        _, message = await told("DELETE", "/admin/replicas/mine")
+        assert message == "Replica mine finishes what it has, and is then forgotten."
     finally:
         await gateway.gateway.close()
 

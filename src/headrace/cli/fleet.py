@@ -27,10 +27,10 @@ PARTS = {
 }
 ACTIONS = {
     "status": "Show every replica: its standing, what it has to do, how fast it is.",
-    "add": "Add a replica by its URL, or change one that was added.",
+    "add": "Add a replica by its URL, or change one: what is not named stays.",
     "drain": "Send a replica nothing new; what it has is finished.",
     "undrain": "Let a replica take part again.",
-    "remove": "Drain a replica and forget it.",
+    "remove": "Drain a replica and forget it; one of the file is drained only, and what was changed of it is taken back.",
     "canaries": "Show how every canary stands.",
     "reset": "Try the canary of a rule again that was switched off.",
     "reload": "Have the gateway read its configuration again.",

@@ -64,6 +64,14 @@ class Registry:
         check_names(listed)
         self._apply(listed, self._by_operator)
 
+    def is_listed(self, replica_id: str) -> bool:
+        """It stands in a file, or another source tells of it: it is there as long as that does."""
+        return any(spec.name == replica_id for spec in self._listed)
+
+    def is_added(self, replica_id: str) -> bool:
+        """An operator added it, or changed it."""
+        return replica_id in self._by_operator
+
     def add(self, spec: ReplicaSpec) -> None:
         """An operator's own replica, or a changed one of the same name.
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import msgspec
+
 from headrace.api.decode import decode
 from headrace.config.fleet.read import construct
 from headrace.config.fleet.replicas import ReplicaSpec
@@ -33,7 +35,10 @@ class Admin:
         return [
             self._endpoint("GET", "/replicas", self._show, "Every replica, its standing and load."),
             self._endpoint(
-                "POST", "/replicas", self._add, "Add a replica, or change one of yours."
+                "POST",
+                "/replicas",
+                self._add,
+                "Add a replica, or change one: what is not named stays.",
             ),
             self._endpoint("POST", f"{one}/drain", self._drain, "Send a replica nothing new."),
             self._endpoint("POST", f"{one}/undrain", self._undrain, "Let it take part again."),
@@ -55,11 +60,16 @@ class Admin:
         if body is None:
             return
         spec = _spec(body)
+        before = self._registry.get(spec.name)
+        if before is not None:
+            spec = _changed(before.spec, spec, body)
         try:
             self._registry.add(spec)
         except ConfigError as error:
             raise BadRequestError(str(error)) from None
-        await send_json(send, Done(message=f"Replica {spec.name} was added."), status=201)
+        what = "added" if before is None else "changed"
+        status = 201 if before is None else 200
+        await send_json(send, Done(message=f"Replica {spec.name} was {what}."), status=status)
 
     async def _drain(self, scope: Scope, _receive: Receive, send: Send) -> None:
         replica = self._named(scope)
@@ -73,8 +83,9 @@ class Admin:
 
     async def _remove(self, scope: Scope, _receive: Receive, send: Send) -> None:
         replica = self._named(scope)
+        message = self._removal(replica.id)
         self._registry.remove(replica.id)
-        await send_json(send, Done(message=f"Replica {replica.id} finishes what it has."))
+        await send_json(send, Done(message=message))
 
     async def _read_again(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         try:
@@ -82,6 +93,17 @@ class Admin:
         except ConfigError as error:
             raise BadRequestError(f"{error} The configuration of before stays.") from None
         await send_json(send, Done(message="The configuration was read again."))
+
+    def _removal(self, name: str) -> str:
+        """What becomes of it."""
+        if not self._registry.is_listed(name):
+            return f"Replica {name} finishes what it has, and is then forgotten."
+        if self._registry.is_added(name):
+            return f"What was changed of replica {name} is taken back: it is again as the configuration has it."
+        return (
+            f"Replica {name} gets nothing new. It is not forgotten while the configuration, a pool or `discovery.file` names "
+            f"it: take it out there, or let it take part again by `headrace fleet undrain {name}`."
+        )
 
     def _named(self, scope: Scope) -> Replica:
         name = scope["path_params"]["replica_id"]
@@ -96,3 +118,11 @@ def _spec(body: bytes) -> ReplicaSpec:
         return decode(body, ReplicaSpec, construct=construct)
     except ConfigError as error:
         raise BadRequestError(str(error), param="url") from None
+
+
+def _changed(before: ReplicaSpec, spec: ReplicaSpec, body: bytes) -> ReplicaSpec:
+    """What is not named stays; but another server gets nothing of this one, its keys least of all."""
+    if spec.url.rstrip("/") != before.url.rstrip("/"):
+        return spec
+    named = {name: getattr(spec, name) for name in msgspec.json.decode(body) if name != "url"}
+    return msgspec.structs.replace(before, **named)
