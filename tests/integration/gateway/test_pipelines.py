@@ -242,13 +242,15 @@ async def test_other_servers_are_got_and_posted_to():
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("is_inner", [False, True])
-async def test_an_error_names_its_step(step, status, told, is_inner):
+async def test_an_error_names_its_step(caplog, step, status, told, is_inner):
     steps = [{"name": "both", "parallel": [llm("fine", "x"), step]}] if is_inner else [step]
     async with site(steps, vectors=[{"name": "bad", "url": "URL/bad"}]) as at:
         call = await at.ask(stream=True)
         assert call.status == status, call.body
         assert call.error["message"].startswith("The step 's'")
         assert told in call.error["message"]
+        logged = [r.message for r in caplog.records if r.name == "headrace.fleet.pipelines"]
+        assert logged.count(f"Pipeline pipe: {call.error['message']}") == 1
         assert not any(chat["model"] == "m" for chat in at.chats)
 
 

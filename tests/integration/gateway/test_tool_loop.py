@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -195,7 +196,27 @@ async def test_a_server_over_http_that_goes_and_comes_back(tmp_path, headers):
                 await until_called(at)
 
 
-async def test_endpoints_as_tools():
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("no-such-program-here",), "no-such-program-here cannot be started: No such file"),
+        ((sys.executable, "-c", ""), ""),
+    ],
+)
+async def test_why_a_program_is_no_server_is_said(caplog, command, said):
+    server = McpServer(name="calc", command=command)
+    async with site(ToolsConfig(servers=(server,))) as at:
+        assert (await at.ask("hello", tools=[CALC])).status == 200
+        call = await at.ask("hello", tools=[CALC], tool_choice="required")
+        assert call.status == 503
+        assert "'calc'" in call.error["message"]
+    told = [record.message for record in caplog.records if "cannot be used" in record.message]
+    assert told[0].startswith("The tool server calc cannot be used: ")
+    assert said in told[0]
+    assert "TaskGroup" not in told[0]
+
+
+async def test_endpoints_as_tools(caplog):
     def handler(path, body):
         if path.startswith("/get"):
             return Reply(path.encode())
@@ -225,6 +246,11 @@ async def test_endpoints_as_tools():
             assert "more than 0.2 s" in await told("call slow {}")
             await until(lambda: other.num_left == 1, "the endpoint is left")
             other.gate.set()
+        said = [record.message for record in caplog.records if "The tool" in record.message]
+        place = other.url.removeprefix("http://")
+        assert said[0] == f"The tool lost at {place} failed: status 404"
+        assert said[1].startswith("The tool dead at 127.0.0.1:1 failed: ")
+        assert said[2:] == [f"The tool slow at {place} failed: it took more than 0.2 s"]
 
 
 async def test_whose_tools_and_whose_models():

@@ -1,6 +1,7 @@
 """One run of a pipeline's steps."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +12,7 @@ from headrace.config.fleet.pipelines import RESERVED, LlmStep, Pipeline, Retriev
 from headrace.core.errors import (
     BadGatewayError,
     BadRequestError,
+    ConfigError,
     GatewayTimeoutError,
     HeadraceError,
 )
@@ -22,6 +24,8 @@ from headrace.web.asgi import Send
 
 if TYPE_CHECKING:
     from headrace.fleet.gateway.pipelines.templates import Templates
+
+log = logging.getLogger("headrace.fleet.pipelines")
 
 CHAT = "/v1/chat/completions"
 #: Fields of the client's request that the last step gets too, unless its own parameters say otherwise.
@@ -130,11 +134,12 @@ class Run:
                 self._values[step.name] = await self._result(step)
             outcome = "ok"
         except TimeoutError:
-            raise GatewayTimeoutError(
-                f"The step '{step.name}' took more than {step.timeout:g} s."
-            ) from None
+            late = f"The step '{step.name}' took more than {step.timeout:g} s."
+            log.warning("Pipeline %s: %s", self._pipeline.name, late)
+            raise GatewayTimeoutError(late) from None
         except HeadraceError as error:
-            _name(error, step.name)
+            if _name(error, step.name):
+                log.warning("Pipeline %s: %s", self._pipeline.name, error)
             raise
         finally:
             seconds = self._shared.now() - started
@@ -206,7 +211,11 @@ def checked(pipeline: Pipeline) -> "Templates":
     known = set(RESERVED)
     for outer in pipeline.steps:
         for step in outer.walk():
-            templates.check_deep(_texts(step), known)
+            try:
+                templates.check_deep(_texts(step), known)
+            except ConfigError as error:
+                place = f"The step '{step.name}' of the pipeline '{pipeline.name}'"
+                raise ConfigError(f"{place}: {error}") from None
         known |= {step.name for step in outer.walk()}
     return templates
 
@@ -237,11 +246,13 @@ def _check_tools(body: Mapping[str, Any]) -> None:
         )
 
 
-def _name(error: HeadraceError, step: str) -> None:
-    """Say once, in its sentence, which step an error comes from: the innermost."""
+def _name(error: HeadraceError, step: str) -> bool:
+    """Say once, in its sentence, which step an error comes from: the innermost. Whether it was not said before."""
     text = str(error)
-    if not text.startswith("The step '"):
-        error.args = (f"The step '{step}': {text}", *error.args[1:])
+    if text.startswith("The step '"):
+        return False
+    error.args = (f"The step '{step}': {text}", *error.args[1:])
+    return True
 
 
 def _last_user_text(messages: list[Any]) -> str:

@@ -48,19 +48,26 @@ class HttpSource:
             async with asyncio.timeout(self._tool.timeout):
                 status, text = await self._send(arguments)
         except TimeoutError:
+            self._warn(f"it took more than {self._tool.timeout:g} s")
             return Result(f"The tool took more than {self._tool.timeout:g} s.", True)
         except UpstreamError as error:
-            log.warning("The tool %s failed: %s", self._tool.name, error)
+            self._warn(str(error))
             return Result(
                 f"The tool failed: {error.kind}.", True
             )  # where it is is no affair of a model's
         if status >= 400:
+            self._warn(f"status {status}")
             return Result(f"The tool answered with status {status}: {text}", True)
         return Result(text)
 
     async def close(self) -> None:
         """Close what is idle."""
         self._pool.close()
+
+    def _warn(self, why: str) -> None:
+        """For the operator. A password in its address is for nobody."""
+        place = address_of(self._tool.url).authority
+        log.warning("The tool %s at %s failed: %s", self._tool.name, place, why)
 
     async def _send(self, arguments: dict[str, Any]) -> tuple[int, str]:
         parts = urlsplit(self._tool.url)

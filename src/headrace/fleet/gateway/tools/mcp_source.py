@@ -106,7 +106,7 @@ class McpSource:
             except Exception as error:
                 if self._client is not None:  # it was well until now
                     pause = _RETRY[0]
-                said = str(error)[:_MAX_LOGGED]
+                said = _cause(error)[:_MAX_LOGGED]
                 log.warning("The tool server %s cannot be used: %s", self._server.name, said)
                 log.debug("Where it failed", exc_info=True)
             finally:
@@ -173,6 +173,13 @@ class McpSource:
                     local_name=tool.name,
                 )
         return tuple(found.values())
+
+
+def _cause(error: BaseException) -> str:
+    """What is at the bottom of it: the package's groups of tasks say only that something failed."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__
 
 
 def _text(found: Any) -> str:

@@ -21,6 +21,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from headrace.config.fleet.tools import McpServer
+from headrace.core.errors import reason_of
 from headrace.fleet.gateway.tools.bounded_lines import BoundedLines, EndlessLineError, LongLine
 from headrace.fleet.gateway.tools.values import too_long
 
@@ -44,14 +45,19 @@ async def program_of(server: McpServer, max_bytes: int) -> AsyncIterator[Any]:
     No message from it is longer than `max_bytes`.
     """
     own = {name: str(value) for name, value in server.env.items()}
-    process = await asyncio.create_subprocess_exec(
-        *server.command,
-        stdin=PIPE,
-        stdout=PIPE,
-        env=get_default_environment() | own,  # what is safe and needed of our own, and nothing else
-        start_new_session=True,
-        limit=max_bytes,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *server.command,
+            stdin=PIPE,
+            stdout=PIPE,
+            # What is safe and needed of our own, and nothing else.
+            env=get_default_environment() | own,
+            start_new_session=True,
+            limit=max_bytes,
+        )
+    except OSError as error:
+        program = server.command[0]
+        raise OSError(f"{program} cannot be started: {reason_of(error)}") from error
     heard, incoming = anyio.create_memory_object_stream[Any](0)
     outgoing, told = anyio.create_memory_object_stream[Any](0)
     tasks = [

@@ -82,17 +82,18 @@ def test_a_store_is_one_thing(store):
 
 
 @pytest.mark.parametrize(
-    "steps",
+    ("steps", "where"),
     [
-        [{"name": "a", "llm": {"model": "m", "messages": [{"role": "user", "content": "{{ b.text }}"}]}}, llm("b")],
-        [llm("a", when="{{ a.text }}"), llm("b")],
-        [{"name": "p", "parallel": [llm("a"), llm("x", when="{{ a.text }}")]}, llm("b")],
-        [{"name": "a", "http": {"url": "http://x.test", "body": "{{"}}, llm("b")],
-        [{"name": "a", "kserve": {"url": "http://x.test", "model": "m", "inputs": [{"data": ["{{ b }}"]}]}}, llm("b")],
+        ([{"name": "a", "llm": {"model": "m", "messages": [{"role": "user", "content": "{{ b.text }}"}]}}, llm("b")], "a"),
+        ([llm("a", when="{{ a.text }}"), llm("b")], "a"),
+        ([{"name": "p", "parallel": [llm("a"), llm("x", when="{{ a.text }}")]}, llm("b")], "x"),
+        ([{"name": "a", "http": {"url": "http://x.test", "body": "{{"}}, llm("b")], "a"),
+        ([{"name": "a", "kserve": {"url": "http://x.test", "model": "m", "inputs": [{"data": ["{{ b }}"]}]}}, llm("b")], "a"),
     ],
 )  # fmt: skip
-def test_templates_are_read_before_anybody_asks(steps):
-    with pytest.raises(ConfigError, match="template"):
+def test_templates_are_read_before_anybody_asks(steps, where):
+    told = rf"^The step '{where}' of the pipeline '\w+': The template "
+    with pytest.raises(ConfigError, match=told):
         Pipelines(config(item(*steps)), Metrics(), SystemClock())
 
 
