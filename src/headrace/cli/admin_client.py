@@ -71,7 +71,7 @@ class AdminClient:
             answer = msgspec.json.decode(response.read())
         except (OSError, http.client.HTTPException) as error:
             raise UnavailableError(
-                f"There is no gateway at {self._url}: {reason_of(error)}."
+                f"There is no gateway at {self._url}: {reason_of(error)}. --gateway names another address."
             ) from None
         except msgspec.DecodeError:
             raise UnavailableError(f"{self._url} is no headrace gateway.") from None
@@ -94,7 +94,7 @@ class AdminClient:
                 yield piece
         except (OSError, http.client.HTTPException) as error:
             raise UnavailableError(
-                f"There is no gateway at {self._url}: {reason_of(error)}."
+                f"There is no gateway at {self._url}: {reason_of(error)}. --gateway names another address."
             ) from None
         except msgspec.DecodeError:
             raise UnavailableError(f"{self._url} is no headrace gateway.") from None

@@ -236,3 +236,12 @@ GOOD = {
 @pytest.mark.parametrize("text", GOOD.values(), ids=GOOD)
 def test_names_that_mean_something_are_good(text, tmp_path):
     read(tmp_path, text)
+
+
+@pytest.mark.parametrize("word", ["on", "off", "shadow", "'on'"])
+def test_on_and_off_are_words_where_a_setting_has_them(word, tmp_path):
+    config = read(tmp_path, f"cache: {{enabled: on, semantic: {{mode: {word}, url: 'http://a'}}}}")
+    assert config.cache.semantic.mode == word.strip("'")
+    assert config.cache.enabled is True
+    with pytest.raises(ConfigError, match=r"routing\.policy"):
+        read(tmp_path, "routing: {policy: on}")

@@ -152,6 +152,8 @@ def _prepared(value: Any, kind: Any, unit: str | None = None) -> Any:
     if origin in (Union, UnionType):
         inner = [k for k in get_args(kind) if k is not type(None)]
         return _prepared(value, inner[0], unit) if len(inner) == 1 else _filled(value)
+    if isinstance(value, bool):
+        return _word(value, kind)
     if isinstance(value, str):
         filled = _filled(value)
         if isinstance(kind, type) and issubclass(kind, Enum):
@@ -207,6 +209,13 @@ def _variable(match: re.Match[str]) -> str:
     if match[2] is not None:
         return match[2]
     raise _ValueError(f"the variable {match[1]} is not set.")
+
+
+def _word(value: bool, kind: Any) -> bool | str:
+    """YAML takes a bare on or off for true or false, also where they are words of a setting."""
+    word = "on" if value else "off"
+    is_word = isinstance(kind, type) and issubclass(kind, Enum) and word in {m.value for m in kind}
+    return word if is_word else value
 
 
 def _check_member(text: str, kind: type[Enum]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from headrace.config.fleet.accounts import AccountsConfig
 from headrace.config.fleet.replicas import Price, ReplicaSpec
 from headrace.config.fleet.root import FleetConfig
+from headrace.web.port import is_local
 
 
 def doubts(config: FleetConfig, replicas: Iterable[ReplicaSpec]) -> list[str]:
@@ -14,6 +15,10 @@ def doubts(config: FleetConfig, replicas: Iterable[ReplicaSpec]) -> list[str]:
     """
     known = list(replicas)
     found = [] if known or config.pools else [_waiting_for(config)]
+    if _is_open(config):
+        found.append(
+            f"There are no keys, and whoever reaches {config.gateway.host} may use every model; see accounts.keys."
+        )
     found += [f"'{place}': {sentence}" for place, sentence in config.strange_grants()]
     prices = [*(spec.price for spec in known), *(pool.price for pool in config.pools)]
     if not _has_budgets(config.accounts) or any(map(_asks, prices)):
@@ -35,6 +40,14 @@ def _waiting_for(config: FleetConfig) -> str:
     way = f"{', '.join(ways[:-1])} or {ways[-1]}" if len(ways) > 1 else ways[0]
     patience = f"{config.flow.cold_wait:g} s (flow.cold_wait)"
     return f"There is no replica: requests wait up to {patience} for one, and are refused then. Name one {way}."
+
+
+def _is_open(config: FleetConfig) -> bool:
+    """Others than this machine may call without a key, and none can be made that would end it."""
+    accounts = config.accounts
+    if accounts.keys or accounts.required or accounts.has_created_keys:
+        return False
+    return not is_local(config.gateway.host)
 
 
 def _has_budgets(accounts: AccountsConfig) -> bool:

@@ -113,3 +113,24 @@ def test_a_grant_to_nobody_is_doubted_where_keys_may_still_be_made() -> None:
         "'tools.grants[0].tenants[1]': There is no tenant 'acmee'; the nearest is 'acme'."
     ]
     assert doubts(FleetConfig(tools=tools), [FREE]) == []
+
+
+@pytest.mark.parametrize(
+    ("host", "accounts", "is_doubted"),
+    [
+        ("0.0.0.0", AccountsConfig(), True),
+        ("10.1.2.3", AccountsConfig(), True),
+        ("127.0.0.1", AccountsConfig(), False),
+        ("::1", AccountsConfig(), False),
+        ("localhost", AccountsConfig(), False),
+        ("0.0.0.0", AccountsConfig(required=True), False),
+        ("0.0.0.0", AccountsConfig(keys=(KeyConfig(name="a", key=Secret("k")),)), False),
+        ("0.0.0.0", AccountsConfig(directory="/nowhere"), False),
+    ],
+)
+def test_a_gateway_that_is_open_to_all_says_so(
+    host: str, accounts: AccountsConfig, is_doubted: bool
+) -> None:
+    config = FleetConfig(gateway=GatewayConfig(host=host), accounts=accounts)
+    said = [d for d in doubts(config, [FREE]) if f"whoever reaches {host} may use" in d]
+    assert bool(said) is is_doubted

@@ -111,7 +111,11 @@ def error_for(refusal: Refusal) -> HeadraceError:
     """What the client is told."""
     meter, retry_after = refusal.meter, refusal.retry_after
     if meter.kind is MeterKind.MONEY:
-        return BudgetExceededError(_of_budget(meter), retry_after=retry_after)
+        # What is more than all of a budget fits into no later period either.
+        fits = meter.amount <= meter.limit
+        return BudgetExceededError(
+            _of_budget(meter, fits), retry_after=retry_after if fits else None
+        )
     what = {
         MeterKind.REQUESTS: f"{meter.limit} requests a minute",
         MeterKind.TOKENS: f"{meter.limit} tokens a minute",
@@ -121,14 +125,18 @@ def error_for(refusal: Refusal) -> HeadraceError:
     )
 
 
-def _of_budget(meter: Meter) -> str:
-    """Which one, for how long, and when it begins anew."""
-    money = f"{amount(meter.limit):g}"
+def _of_budget(meter: Meter, fits: bool) -> str:
+    """Which one, what is asked of it, and when it begins anew, if that helps."""
+    per = "in all" if meter.resets_at is None else f"a {meter.id.rsplit('/', 2)[1]}"
+    budget = f"The budget of {amount(meter.limit):g} {per} of {meter.owner}"
+    cost = f"which may cost {amount(meter.amount):g}"
+    if not fits:
+        return f"{budget} can never cover this request, {cost}; send a smaller max_tokens, or a shorter prompt."
+    refused = f"{budget} has not enough left for this request, {cost}"
     if meter.resets_at is None:
-        return f"The budget of {money} in all of {meter.owner} does not cover this request; it does not begin anew."
-    per = meter.id.rsplit("/", 2)[1]
+        return f"{refused}; it does not begin anew."
     end = datetime.fromtimestamp(meter.resets_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    return f"The budget of {money} a {per} of {meter.owner} does not cover this request; it begins anew at {end}."
+    return f"{refused}; it begins anew at {end}."
 
 
 def period_of(per: BudgetPeriod, now: float) -> tuple[str, float | None]:

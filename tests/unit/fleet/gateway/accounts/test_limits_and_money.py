@@ -357,16 +357,32 @@ def test_many_buckets_in_use_are_not_looked_through_each_time() -> None:
 @pytest.mark.parametrize(
     ("per", "words"),
     [
-        ("day", "of 1.5 a day of key 'a' does not cover this request; it begins anew at 2023-11-15 00:00 UTC."),
-        ("month", "of 1.5 a month of key 'a' does not cover this request; it begins anew at 2023-12-01 00:00 UTC."),
-        ("total", "of 1.5 in all of key 'a' does not cover this request; it does not begin anew."),
+        ("day", "of 1.5 a day of key 'a' has not enough left for this request, which may cost 1; it begins anew at 2023-11-15 00:00 UTC."),
+        ("month", "of 1.5 a month of key 'a' has not enough left for this request, which may cost 1; it begins anew at 2023-12-01 00:00 UTC."),
+        ("total", "of 1.5 in all of key 'a' has not enough left for this request, which may cost 1; it does not begin anew."),
     ],
 )  # fmt: skip
 async def test_a_refusal_names_the_period_of_the_budget_and_its_end(
     clock, tmp_path, per: str, words: str
 ) -> None:
     opened = Opened(tmp_path, clock, budgets=[{"amount": 1.5, "per": per}])
+    await opened.reserve(1.0)
+    with pytest.raises(BudgetExceededError) as caught:
+        await opened.reserve(1.0)
+    assert str(caught.value) == f"The budget {words}"
+    assert caught.value.retry_after == 1.0  # the first may cost less
+    opened.journal.close()
+
+
+@pytest.mark.parametrize(("per", "words"), [("day", "a day"), ("total", "in all")])
+async def test_what_is_more_than_a_budget_is_not_told_to_wait(clock, tmp_path, per, words) -> None:
+    opened = Opened(tmp_path, clock, budgets=[{"amount": 1.5, "per": per}])
     with pytest.raises(BudgetExceededError) as caught:
         await opened.reserve(2.0)
-    assert str(caught.value) == f"The budget {words}"
+    assert str(caught.value) == (
+        f"The budget of 1.5 {words} of key 'a' can never cover this request, which may cost 2; "
+        "send a smaller max_tokens, or a shorter prompt."
+    )
+    assert caught.value.retry_after is None
+    await opened.reserve(1.5)
     opened.journal.close()
