@@ -68,8 +68,10 @@ async def test_a_gateway_and_its_companion(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No pools"):
         gateway.reload()
     # What another part refuses, its companion does not hear of.
-    file.write_text("pipelines: {vectors: [{name: v, path: nowhere.db, embeddings: e}]}")
-    with pytest.raises(ConfigError, match=r"nowhere\.db"):
+    text = tmp_path / "text.db"
+    text.write_text("no database, but much text " * 100)
+    file.write_text(f"pipelines: {{vectors: [{{name: v, path: '{text}', embeddings: e}}]}}")
+    with pytest.raises(ConfigError, match=r"text\.db"):
         gateway.reload()
     assert found.log == ["start"]
     file.write_text("replicas: []")
