@@ -21,8 +21,8 @@ from headrace.config.fleet.models import ModelsConfig
 from headrace.fleet.gateway.models.canary import Sample
 
 FALLBACK = [{"version": "v1"}]
-#: Nobody else may answer for a version that fails: waiting for it to come back is of no use here.
-RETRIES = RetryConfig(backoff=0.001, patience=0.05)
+#: Nobody else may answer for a version that fails: whoever waited for another one would not be done in time.
+RETRIES = RetryConfig(backoff=0.001, patience=600.0)
 
 
 def models(name: str, fallbacks: list[dict[str, str]]) -> ModelsConfig:
@@ -63,6 +63,28 @@ async def test_a_failing_one_is_switched_off() -> None:
     statuses, said = await _statuses(Fault(status=500), [])
     assert 502 in statuses
     assert "canary off: errors 100.0% against 0.0%" in said
+
+
+async def test_its_client_is_told_at_once_what_it_failed_with_and_who_did() -> None:
+    async with replicas(2) as fakes:
+        specs = [spec_of(fake, version=f"v{n + 1}", id=f"r{n + 1}") for n, fake in enumerate(fakes)]
+        fakes[1].always = Fault(status=500)
+        rules = [{"name": fakes[1].model, "split": [{"version": "v2"}]}]
+        config = quick(
+            specs,
+            retries=RETRIES,
+            models=msgspec.convert({"rules": rules}, ModelsConfig),
+            # Longer than any test: who waited for the circuit would not be done.
+            health=HealthConfig(probe_period=0.02, probe_timeout=PATIENCE, breaker_open=600.0),
+        )
+        async with gateway_over(fakes, config) as gateway:
+            calls = [await gateway.call(max_tokens=1).end() for _ in range(6)]
+            assert gateway.gateway.parts.registry.ejected(fakes[1].model)
+        for call in calls:
+            assert call.status == 502
+            assert b"with status 500." in call.body
+            assert call.headers["x-headrace-route"].startswith("r2; ")
+            assert call.headers["x-headrace-model"] == "split v2 100%"
 
 
 async def test_fallbacks_that_answer_do_not_hide_its_failures() -> None:

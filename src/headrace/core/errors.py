@@ -37,9 +37,15 @@ The server maps them to HTTP in one table (`web/problems.py`); the command line 
 and exits with 2 for a `ConfigError`, 1 for anything else.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 
 class HeadraceError(Exception):
     """Base of all. `str(error)` is one sentence that a user can act on."""
+
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Further headers of the answer that tells it."""
 
 
 class BadRequestError(HeadraceError):

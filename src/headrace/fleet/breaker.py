@@ -54,25 +54,27 @@ class Breaker:
         self._trial_until = 0.0
         self._doubted.clear()
 
-    def note_failure(self, now: float, request: int | None = None) -> None:
+    def note_failure(self, now: float, request: int | None = None) -> bool:
         """A request failed through the replica's fault; or, with `request`, perhaps through its own: then one of that number
-        counts once, however often it is sent, until another one succeeds.
+        counts once, however often it is sent, until another one succeeds. True if it opens a closed circuit.
         """
         if request is not None:
             if request in self._doubted:
-                return
+                return False
             if len(self._doubted) < self.max_failures:  # those are enough to open it
                 self._doubted.add(request)
         self._num_failures += 1
         if self._is_open:
             if now < self._open_until:
-                return  # sent before it opened, or because there was no other replica: nothing new
+                return False  # sent before it opened, or because there was no other replica: nothing new
             self._factor = min(self.MAX_FACTOR, self._factor * 2)
         elif self._num_failures < self.max_failures:
-            return
+            return False
+        was_closed = not self._is_open
         self._is_open = True
         self._trial_until = 0.0
         self._open_until = now + self.open_seconds * self._factor
+        return was_closed
 
     def note_alive(self) -> None:
         """A probe after a failed one succeeded: the replica is a new one, and is tried at once."""

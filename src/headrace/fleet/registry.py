@@ -163,6 +163,17 @@ class Registry:
             return ready + ejected
         return ready
 
+    def ejected(self, model: str) -> list[Replica]:
+        """Those that serve this model and are kept from it only by requests that failed."""
+        now = self._clock.monotonic()
+        return [
+            replica
+            for replica in self._replicas.values()
+            if model in replica.models
+            and replica.answers
+            and replica.standing(now) is Standing.EJECTED
+        ]
+
     def models(self) -> dict[str, list[Replica]]:
         """Every name that any replica serves, and who serves it, ready or not; nobody, while none has been started."""
         found: dict[str, list[Replica]] = {name: [] for name in self.startable}

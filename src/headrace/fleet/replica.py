@@ -71,6 +71,8 @@ class Replica:
         """Told so by an operator, or it left the list."""
         self.ready_since: float | None = None
         """`Clock.monotonic` since which probes are good."""
+        self.last_failure = ""
+        """Of a request, in words for the log."""
         self.reason = "not probed yet"
         """Why it is not ready."""
 

@@ -48,7 +48,8 @@ class HttpError(HeadraceError):
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
-        self.headers = headers or {}
+        if headers:
+            self.headers = headers
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -77,7 +78,7 @@ def answer_to(error: Exception) -> Answer:
         problem = Problem(
             message=str(error), type="invalid_request_error", code=_code(error.status)
         )
-        return Answer(error.status, error.headers, problem)
+        return Answer(error.status, dict(error.headers), problem)
     status, name, code = next((row for kind, row in _TABLE if isinstance(error, kind)), _UNKNOWN)
     if status == 500:
         # An exception of ours says all; any other one is a surprise, and where it came from matters.
@@ -124,7 +125,7 @@ def _problem(error: Exception, status: int, name: str, code: str | None) -> Prob
 
 
 def _headers(error: Exception) -> dict[str, str]:
-    headers = {}
+    headers = dict(error.headers) if isinstance(error, HeadraceError) else {}
     if isinstance(error, errors.OverloadedError | errors.UnavailableError):
         headers["retry-after"] = str(math.ceil(error.retry_after))
     if isinstance(error, errors.BudgetExceededError):

@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from collections.abc import Mapping
 from typing import Final, NoReturn
 
 from headrace.config.fleet.gateway import RetryConfig
@@ -19,6 +20,12 @@ WINDOW: Final = 10.0
 ALWAYS: Final = 10
 _MAX_BACKOFF: Final = 2.0
 _MAX_DOUBLINGS: Final = 30
+#: What the last replica did, in words that name nobody.
+_LAST: Final[Mapping[FailureKind, str]] = {
+    FailureKind.CONNECT: ": the last one could not be reached",
+    FailureKind.CUT: ": the last one broke off",
+    FailureKind.GARBAGE: ": what the last one sent is no answer",
+}
 
 
 class RetryBudget:
@@ -92,20 +99,26 @@ class Attempts:
         self.num_failed += 1
         return failure.kind is not FailureKind.CONNECT
 
-    def end(self, failure: UpstreamError) -> NoReturn:
-        """Nothing more can be tried. Raises what the client is told."""
-        raise final_error(failure)
+    def end(self, failure: UpstreamError, why: str) -> NoReturn:
+        """Nothing more can be tried, for the reason of this sentence. Raises what the client is told."""
+        raise final_error(failure, why)
 
 
-def final_error(failure: UpstreamError) -> HeadraceError:
-    """What a client is told of a failure that is not mended by another replica. Names no replica."""
+def final_error(failure: UpstreamError, why: str = "") -> HeadraceError:
+    """What a client is told of a failure that is not mended by another replica, and, in a sentence of its own, `why` it is
+    not. Names no replica.
+    """
+    why = why and f" {why}"
     if failure.kind is FailureKind.OVERLOADED:
         return OverloadedError(
-            "All replicas of this model are busy; try again later.",
+            f"All replicas of this model are busy; try again later.{why}",
             retry_after=failure.retry_after or 1.0,
         )
     if failure.kind in (FailureKind.FIRST_BYTE, FailureKind.STALLED):
-        return GatewayTimeoutError("The replicas of this model did not answer in time.")
+        return GatewayTimeoutError(f"The replicas of this model did not answer in time.{why}")
     if failure.kind is FailureKind.MODEL:
-        return BadGatewayError("The model failed at this request, and says so.")
-    return BadGatewayError("The replicas of this model failed to answer.")
+        return BadGatewayError(f"The model failed at this request, and says so.{why}")
+    last = _LAST.get(failure.kind, "")
+    if failure.http_status is not None:
+        last = f": the last one with status {failure.http_status}"
+    return BadGatewayError(f"The replicas of this model failed to answer{last}.{why}")

@@ -132,7 +132,7 @@ class Dispatch:
             await self._give_up(error)
         finally:
             for replica in self._doubted:  # nobody has shown that it can be answered
-                replica.breaker.note_failure(shared.clock.monotonic(), hash(self._call.raw))
+                self._hold_against(replica, hash(self._call.raw))
             self._on_lease = _nothing  # it leads back to us: a circle would leave all of a request to the collector
 
     async def _run(self) -> None:
@@ -275,7 +275,7 @@ class Dispatch:
         """It could be answered: those that failed it before did so through their own fault."""
         replica.breaker.note_success()
         while self._doubted:
-            self._doubted.pop().breaker.note_failure(self._shared.clock.monotonic())
+            self._hold_against(self._doubted.pop())
 
     def _note_try(self, choice: Choice, outcome: str, started: float, ttft: float | None) -> None:
         seconds = self._shared.clock.monotonic() - started
@@ -354,14 +354,20 @@ class Dispatch:
         if failure.kind is FailureKind.SUPERSEDED:
             return
         log.info("Replica %s failed a request: %s", replica.id, failure)
+        replica.last_failure = str(failure)
         if failure.is_doubtful:
             self._doubted.append(replica)
         elif failure.kind not in _BLAMELESS:
-            replica.breaker.note_failure(self._shared.clock.monotonic())
+            self._hold_against(replica)
         if failure.kind is FailureKind.CONNECT:
             self._shared.prober.note_unreachable(replica, str(failure))
         elif failure.kind not in (FailureKind.OVERLOADED, FailureKind.MODEL):
             self._shared.prober.look_now(replica, at_all=failure.kind is FailureKind.REFUSED)
+
+    def _hold_against(self, replica: Replica, request: int | None = None) -> None:
+        if replica.breaker.note_failure(self._shared.clock.monotonic(), request):
+            why = replica.last_failure
+            log.warning("Replica %s fails request after request, the last with %s", replica.id, why)
 
     def _go_on_after(self, failure: UpstreamError) -> None:
         """Raises HeadraceError if there is no further try."""
@@ -374,7 +380,8 @@ class Dispatch:
             self._shared.meter.retried(failure.kind)
             return
         if not (self._call.endpoint.can_resume and self._call.is_single):
-            self._attempts.end(failure)
+            what = "of several choices" if self._call.endpoint.can_resume else "of this API"
+            self._attempts.end(failure, f"An answer {what} cannot be gone on with; ask again.")
         self._attempts.note_break(failure)
         self._shared.meter.resumed(failure.kind)
 

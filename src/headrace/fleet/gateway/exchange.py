@@ -146,7 +146,8 @@ class Exchange:
             raise UpstreamError(FailureKind.MODEL, detail)
         # Our key is wrong there, whatever the client sends: it must not look idle, and so draw all requests.
         if refusal.is_retryable or refusal.status == 401:
-            raise UpstreamError(FailureKind.STATUS, detail)
+            told = None if detail is _INSIDE else refusal.status
+            raise UpstreamError(FailureKind.STATUS, detail, http_status=told)
         # What it goes on from is kept by this replica or by none.
         is_lost = refusal.status == 404 and self._call.previous_response
         is_own = refusal.status in _ITS_OWN and not is_lost

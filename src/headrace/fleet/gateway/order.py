@@ -12,9 +12,7 @@ from typing import Any
 
 from headrace.config.fleet.models import Cause
 from headrace.config.fleet.replicas import Price
-from headrace.core.errors import (
-    HeadraceError,
-)
+from headrace.core.errors import HeadraceError
 from headrace.fleet.cache.serving import FALLBACK_HEADER
 from headrace.fleet.gateway.accounts.account import Account
 from headrace.fleet.gateway.accounts.ledger import UsageRow
@@ -38,7 +36,7 @@ from headrace.fleet.gateway.request_meter import Finished, Result
 from headrace.fleet.gateway.router import Wanted
 from headrace.fleet.gateway.spans import tell_end
 from headrace.fleet.gateway.trade import Trade
-from headrace.fleet.gateway.trip import Trip, Try
+from headrace.fleet.gateway.trip import Trip, Try, way_of
 from headrace.web.asgi import Send
 from headrace.web.problems import HttpError, answer_to, status_for
 
@@ -108,6 +106,8 @@ class Order:
         except Exception as error:
             status = status_for(error)
             self._error = _code_of(error)
+            if isinstance(error, HeadraceError):
+                error.headers = {**error.headers, **way_of(self._tries), **answer.headers}
             raise
         finally:
             self._record(answer, status)

@@ -86,9 +86,7 @@ class Router:
 
         The request must be sent there: where it is the trial of a half-open circuit, no other one goes.
         """
-        serving = wanted.suited(self._registry.serving(wanted.model)).replicas
-        if wanted.home:
-            serving = [replica for replica in serving if replica.id == wanted.home]
+        serving = self._serving(wanted)
         fresh = [r for r in serving if r.id not in avoided]
         replicas = fresh or (serving if is_needed else [])
         if not replicas:
@@ -115,7 +113,7 @@ class Router:
         """With the prompt's tokens, where some replica that may be chosen tells what it has cached of them."""
         if wanted.prompt is None or not self.index.is_told:
             return wanted
-        serving = wanted.suited(self._registry.serving(wanted.model)).replicas
+        serving = self._serving(wanted)
         prompt = await self._knowledge.with_tokens(wanted.prompt, body, wanted.salt, serving)
         if prompt is wanted.prompt:
             return wanted
@@ -161,7 +159,7 @@ class Router:
 
     def free_places(self, wanted: Wanted) -> int | None:
         """Requests that ready replicas could take now beyond those they have; None: no replica is ready."""
-        serving = wanted.suited(self._registry.serving(wanted.model)).replicas
+        serving = self._serving(wanted)
         if not serving:
             return None
         places: int = sum(max(0, r.max_requests - r.load.num_requests) for r in serving)
@@ -176,6 +174,13 @@ class Router:
     async def wait_change(self) -> None:
         """Until the next change."""
         await self._change.wait()
+
+    def _serving(self, wanted: Wanted) -> list[Replica]:
+        """Those that may get it now. Where all that could are ejected, those are tried: to wait for them would tell its client
+        later, and less, than they do; how the rest of the model is says nothing of an arm of a split.
+        """
+        registry, model = self._registry, wanted.model
+        return _kept(wanted, registry.serving(model)) or _kept(wanted, registry.ejected(model))
 
     def _candidates(self, replicas: Sequence[Replica], prompt: Prompt | None) -> list[Candidate]:
         cached = self.index.cached(prompt) if prompt is not None else {}
@@ -203,3 +208,9 @@ class Router:
         if configured is not None:
             return configured * replica.spec.weight
         return replica.latency.prefill_rate or DEFAULT_PREFILL_RATE
+
+
+def _kept(wanted: Wanted, replicas: list[Replica]) -> list[Replica]:
+    """Those of some that can answer it."""
+    kept = wanted.suited(replicas).replicas if replicas else []
+    return [replica for replica in kept if replica.id == wanted.home] if wanted.home else list(kept)

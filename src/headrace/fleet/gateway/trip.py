@@ -1,9 +1,14 @@
 """The way of one request through the gateway, as operators are told of it: never with its text."""
 
+from collections.abc import Sequence
+from typing import Final
+
 from msgspec import Struct
 
 #: Tries of one request that are told; of more, the first ones are.
 MAX_TRIES = 32
+#: Tells a client which replica answered, and why that one.
+ROUTE: Final = "x-headrace-route"
 
 
 class Try(Struct, frozen=True, kw_only=True):
@@ -37,3 +42,11 @@ class Trip(Struct, frozen=True, kw_only=True):
     """The problem's code, of one that failed."""
     tries: tuple[Try, ...] = ()
     """In the order in which they were done."""
+
+
+def way_of(tries: Sequence[Try]) -> dict[str, str]:
+    """The header that tells the client of a failed request which replica was asked last; none, where no one was."""
+    if not tries:
+        return {}
+    last = tries[-1]
+    return {ROUTE: f"{last.replica}; {last.policy}; {last.reason}"}

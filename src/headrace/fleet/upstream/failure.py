@@ -38,6 +38,7 @@ class UpstreamError(Exception):
         *,
         retry_after: float | None = None,
         is_doubtful: bool = False,
+        http_status: int | None = None,
     ) -> None:
         super().__init__(f"{kind}: {detail}")
         self.kind = kind
@@ -46,5 +47,7 @@ class UpstreamError(Exception):
         """Seconds, as the replica said."""
         self.is_doubtful = is_doubtful
         """It may be the doing of the request, and not of the replica."""
+        self.http_status = http_status
+        """Of its answer, where that says the failure."""
         self.replica_id = ""
         """Whose failure it is, once that is known."""
