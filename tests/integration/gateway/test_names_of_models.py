@@ -52,6 +52,20 @@ async def test_a_key_is_told_of_its_own_models_only():
             assert [card["id"] for card in listed.json["data"]] == ["mine-1"]
             listed = await gateway.call("/v1/models", body=b"", method="GET", headers=of_b).end()
             assert [card["id"] for card in listed.json["data"]] == ["mine-1", "secret"]
+            for headers, name, status in (
+                (of_a, "mine-1", 200),
+                (of_a, "secret", 404),
+                (of_b, "secret", 200),
+                (of_b, "mine", 404),
+            ):
+                path = f"/v1/models/{name}"
+                one = await gateway.call(path, body=b"", method="GET", headers=headers).end()
+                assert one.status == status
+                if status == 200:
+                    (card,) = [card for card in listed.json["data"] if card["id"] == name]
+                    assert one.json == card
+                else:
+                    assert one.error["code"] == "model_not_found"
             # One model is usable, so that it need not be named.
             assert (await gateway.call(headers=of_a, max_tokens=1).end()).status == 200
             unclear = await gateway.call(headers=of_b, max_tokens=1).end()

@@ -14,7 +14,7 @@ from headrace.fleet.gateway.accounts.account import Account
 from headrace.fleet.gateway.build import Parts
 from headrace.fleet.gateway.documents import document_endpoints, front_endpoint
 from headrace.fleet.gateway.endpoints import ENDPOINTS
-from headrace.fleet.gateway.routes import model_list
+from headrace.fleet.gateway.routes import model_card, model_list
 from headrace.fleet.gateway.service import ACCOUNT, Service
 from headrace.fleet.replica import Standing
 from headrace.observe.genai_names import expose_genai
@@ -145,24 +145,37 @@ def _routes(parts: Parts, clock: Clock) -> list[Endpoint]:
     async def version(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send_json(send, Version(version=__version__))
 
-    async def models(scope: Scope, _receive: Receive, send: Send) -> None:
-        account: Account = scope[ACCOUNT]
-        await send_json(send, model_list(parts.registry, parts.service.names(), account.may_use))
-
-    def operation(summary: str, access: Access = Access.KEY) -> Operation:
-        return Operation(summary=summary, tag="gateway", access=access)
-
     return [
-        Endpoint("GET", "/v1/models", models, operation("Every model of every replica.")),
-        Endpoint("GET", "/livez", livez, operation("The process lives.", Access.OPEN)),
-        Endpoint("GET", "/readyz", readyz, operation("A replica is ready.", Access.OPEN)),
-        Endpoint("GET", "/health", readyz, operation("A replica is ready.", Access.OPEN)),
-        Endpoint("GET", METRICS, exposed, operation("Prometheus' text.", Access.OPERATOR)),
+        *_model_routes(parts),
+        Endpoint("GET", "/livez", livez, _operation("The process lives.", Access.OPEN)),
+        Endpoint("GET", "/readyz", readyz, _operation("A replica is ready.", Access.OPEN)),
+        Endpoint("GET", "/health", readyz, _operation("A replica is ready.", Access.OPEN)),
+        Endpoint("GET", METRICS, exposed, _operation("Prometheus' text.", Access.OPERATOR)),
         Endpoint(
             "GET",
             "/metrics/genai",
             genai,
-            operation("Metrics under OpenTelemetry's names.", Access.OPERATOR),
+            _operation("Metrics under OpenTelemetry's names.", Access.OPERATOR),
         ),
-        Endpoint("GET", "/version", version, operation("The version of this gateway.")),
+        Endpoint("GET", "/version", version, _operation("The version of this gateway.")),
     ]
+
+
+def _model_routes(parts: Parts) -> list[Endpoint]:
+    async def models(scope: Scope, _receive: Receive, send: Send) -> None:
+        account: Account = scope[ACCOUNT]
+        await send_json(send, model_list(parts.registry, parts.service.names(), account.may_use))
+
+    async def one_model(scope: Scope, _receive: Receive, send: Send) -> None:
+        account: Account = scope[ACCOUNT]
+        listed = model_list(parts.registry, parts.service.names(), account.may_use)
+        await send_json(send, model_card(listed, scope["path_params"]["name"]))
+
+    return [
+        Endpoint("GET", "/v1/models", models, _operation("Every model of every replica.")),
+        Endpoint("GET", "/v1/models/{name:path}", one_model, _operation("One of them.")),
+    ]
+
+
+def _operation(summary: str, access: Access = Access.KEY) -> Operation:
+    return Operation(summary=summary, tag="gateway", access=access)

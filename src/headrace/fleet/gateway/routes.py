@@ -5,6 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from headrace.core.errors import ModelNotFoundError
 from headrace.fleet.registry import Registry
 from headrace.fleet.replica import Replica
 
@@ -37,6 +38,14 @@ def model_list(
     cards += [_card(name, ()) for name in names if name not in served]
     cards = [card for card in cards if may_use(card.id)]
     return GatewayModels(data=sorted(cards, key=lambda card: card.id))
+
+
+def model_card(models: GatewayModels, name: str) -> GatewayCard:
+    """One of them. Raises ModelNotFoundError."""
+    for card in models.data:
+        if card.id == name:
+            return card
+    raise ModelNotFoundError(name, tuple(card.id for card in models.data))
 
 
 def _card(name: str, replicas: Sequence[Replica]) -> GatewayCard:
