@@ -5,15 +5,18 @@ import logging
 from pathlib import Path
 
 import msgspec
+import pytest
 from tests.support.fake_replica import replicas
 from tests.support.in_process_gateway import CHAT, InProcessGateway, gateway_over
 
+from headrace.config.fleet.accounts import AccountsConfig, KeyConfig
 from headrace.config.fleet.gateway import GatewayConfig
 from headrace.config.fleet.read import read_fleet
 from headrace.config.fleet.replicas import Price, ReplicaSpec
 from headrace.config.fleet.root import FleetConfig
 from headrace.config.fleet.slos import Measure, Objective
 from headrace.config.secret import Secret
+from headrace.config.security import SecurityConfig
 
 
 async def test_a_path_that_is_passed_on_names_the_method_that_it_takes():
@@ -43,7 +46,7 @@ async def test_a_reload_compares_with_the_address_that_is_served(tmp_path, caplo
             file.write_text("gateway: {port: 8081}")
             gateway.reload()
             assert [r.message for r in caplog.records] == [
-                "Another address takes effect at the next start"
+                "These take effect at the next start: the address"
             ]
             caplog.clear()
             file.write_text("gateway: {port: 8080}")
@@ -51,6 +54,64 @@ async def test_a_reload_compares_with_the_address_that_is_served(tmp_path, caplo
             assert not caplog.records
     finally:
         await gateway.close()
+
+
+async def test_a_reload_answers_what_waits_for_the_next_start(tmp_path):
+    file = tmp_path / "fleet.yaml"
+    file.write_text("gateway: {admin_keys: admin}")
+    gateway = InProcessGateway(read_fleet(file), file)
+
+    async def told():
+        headers = {"authorization": "Bearer admin"}
+        return (await gateway.call("/admin/reload", headers=headers).end()).json["message"]
+
+    try:
+        assert await told() == "The configuration was read again."
+        file.write_text("gateway: {admin_keys: admin, port: 8081}\ncache: {enabled: true}")
+        assert await told() == (
+            "The configuration was read again. These take effect at the next start: cache, the address."
+        )
+    finally:
+        await gateway.gateway.close()
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/metrics/genai"])
+@pytest.mark.parametrize(
+    ("has_operators", "is_open", "statuses"),
+    [
+        (True, False, (401, 403, 200)),
+        (False, False, (401, 200, 401)),
+        (True, True, (200, 200, 200)),
+    ],
+)
+async def test_metrics_of_all_tenants_are_for_operators_where_there_are_some(
+    path, has_operators, is_open, statuses
+):
+    config = FleetConfig(
+        gateway=GatewayConfig(admin_keys=Secret("admin") if has_operators else None),
+        accounts=AccountsConfig(keys=(KeyConfig(name="a", key=Secret("client")),)),
+        security=SecurityConfig(open_metrics=is_open),
+    )
+    gateway = InProcessGateway(config)
+    try:
+        found = []
+        for key in ("none", "client", "admin"):
+            headers = {"authorization": f"Bearer {key}"}
+            call = await gateway.call(path, method="GET", body=b"", headers=headers).end()
+            found.append(call.status)
+        assert tuple(found) == statuses
+    finally:
+        await gateway.gateway.close()
+
+
+async def test_metrics_need_no_key_where_no_client_needs_one():
+    gateway = InProcessGateway(FleetConfig(gateway=GatewayConfig(admin_keys=Secret("admin"))))
+    try:
+        await gateway.gateway.parts.books.accounts.load()
+        call = await gateway.call("/metrics", method="GET", body=b"").end()
+        assert call.status == 200
+    finally:
+        await gateway.gateway.close()
 
 
 async def test_a_replica_is_added_with_its_secrets():

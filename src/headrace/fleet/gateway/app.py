@@ -9,8 +9,8 @@ from headrace import __version__
 from headrace.api.models import Health, Version
 from headrace.config.fleet.root import FleetConfig
 from headrace.core.clock import Clock
-from headrace.core.errors import AuthenticationError
-from headrace.fleet.gateway.accounts.account import Account
+from headrace.core.errors import AuthenticationError, PermissionDeniedError
+from headrace.fleet.gateway.accounts.account import ANONYMOUS, Account
 from headrace.fleet.gateway.build import Parts
 from headrace.fleet.gateway.documents import document_endpoints, front_endpoint
 from headrace.fleet.gateway.endpoints import ENDPOINTS
@@ -100,7 +100,16 @@ class Guarded:
         is_open = path in self._open_paths or path.startswith(ADMIN)
         if not (is_open or (path.startswith(METRICS) and self._is_operator(scope))):
             self._service.authenticate(scope)
+            if path.startswith(METRICS):
+                self._check_reader(scope[ACCOUNT])
         await self._app(scope, receive, send)
+
+    def _check_reader(self, account: Account) -> None:
+        """Where there are operators, the numbers of all tenants are for them. Raises PermissionDeniedError."""
+        if self._operators is not None and account.key != ANONYMOUS:
+            raise PermissionDeniedError(
+                "The metrics show every tenant's numbers: send one of gateway.admin_keys, or set security.open_metrics."
+            )
 
     def _is_operator(self, scope: Scope) -> bool:
         try:

@@ -227,8 +227,11 @@ class Gateway:
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
 
-    def reload(self) -> None:
-        """Read the file again; no stream notices. Raises ConfigError for a bad one, and all stays as it is."""
+    def reload(self) -> list[str]:
+        """Read the file again; no stream notices. Names of what waits for the next start.
+
+        Raises ConfigError for a bad one, and all stays as it is.
+        """
         config = read_fleet(self._file)
         check_parts(config)
         if self._companion is not None:
@@ -245,12 +248,14 @@ class Gateway:
         self._sources.replace(self._all_sources(config))
         self.parts.slos.apply(config.slos, config.alerts)
         self.parts.requests.configure()
+        waiting = needing_start(self._started_with, config)
         if (config.gateway.host, config.gateway.port) != self._address:
-            log.warning("Another address takes effect at the next start")
-        if waiting := needing_start(self._started_with, config):
+            waiting.append("the address")
+        if waiting:
             log.warning("These take effect at the next start: %s", ", ".join(waiting))
         self._config = config
         log.info("The configuration was read again")
+        return waiting
 
     def _on_hangup(self) -> None:
         try:

@@ -21,9 +21,9 @@ class Admin:
     """The admin API of one gateway."""
 
     def __init__(
-        self, registry: Registry, reload: Callable[[], None], door: Door, clock: Clock
+        self, registry: Registry, reload: Callable[[], list[str]], door: Door, clock: Clock
     ) -> None:
-        """`reload` raises ConfigError for a file that is refused."""
+        """`reload` names settings that wait for the next start. It raises ConfigError for a file that is refused."""
         self._registry = registry
         self._reload = reload
         self._door = door
@@ -89,10 +89,11 @@ class Admin:
 
     async def _read_again(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         try:
-            self._reload()
+            waiting = self._reload()
         except ConfigError as error:
             raise BadRequestError(f"{error} The configuration of before stays.") from None
-        await send_json(send, Done(message="The configuration was read again."))
+        later = f" These take effect at the next start: {', '.join(waiting)}." if waiting else ""
+        await send_json(send, Done(message=f"The configuration was read again.{later}"))
 
     def _removal(self, name: str) -> str:
         """What becomes of it."""
