@@ -155,6 +155,8 @@ class Prober:
         streak.add(is_good=False)
         replica.reason = reason
         if replica.ready_since is None:
+            if replica.report is None and streak.num_bad == self._registry.health.probe_failures:
+                log.info("Replica %s has not been ready yet: %s", replica.id, reason)
             return
         if is_certain or streak.num_bad >= self._registry.health.probe_failures:
             replica.ready_since = None

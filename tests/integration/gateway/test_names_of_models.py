@@ -1,7 +1,9 @@
 """Names that clients choose: never labels of metrics, and nothing is told of those that a key may not use."""
 
+import logging
 import re
 
+import msgspec
 import pytest
 from tests.support.fake_replica import replicas
 from tests.support.in_process_gateway import gateway_over, quick, spec_of
@@ -9,6 +11,7 @@ from tests.support.in_process_gateway import gateway_over, quick, spec_of
 from headrace.config.fleet.accounts import AccountsConfig, KeyConfig
 from headrace.config.fleet.cache import CacheConfig
 from headrace.config.fleet.flow import FlowConfig
+from headrace.config.fleet.models import ModelsConfig
 from headrace.config.fleet.replicas import ReplicaSpec
 from headrace.config.secret import Secret
 from headrace.observe.catalogue import ACCOUNT_REQUESTS, FLOW_REFUSED
@@ -94,3 +97,40 @@ async def test_shared_answers_are_written_down_with_what_they_cost():
                 assert [row.output_tokens for row in rows] == [5 + is_stream] * 3
                 assert len({row.prompt_tokens for row in rows}) == 1
                 assert [bool(row.replica) for row in rows].count(True) == 1
+
+
+async def test_who_names_no_model_rightly_is_told_of_aliases_too():
+    rules = [{"name": "fast", "target": "m"}, {"name": "secret", "target": "m"}]
+    accounts = AccountsConfig(
+        keys=(KeyConfig(name="a", key=Secret("sk-a"), models=("fast", "nope")),)
+    )
+    async with replicas(1, model="m") as fakes:
+        config = quick(
+            [spec_of(fakes[0])],
+            accounts=accounts,
+            models=msgspec.convert({"rules": rules}, ModelsConfig),
+        )
+        async with gateway_over(fakes, config) as gateway:
+            call = await gateway.call(model="nope", headers={"authorization": "Bearer sk-a"}).end()
+            assert call.status == 404
+            assert call.error["message"].endswith("Served here: fast.")
+
+
+async def test_without_keys_nothing_is_said_of_a_key():
+    async with gateway_over([], quick([])) as gateway:
+        call = await gateway.call(model="").end()
+        assert call.status == 503
+        assert call.error["message"] == "No replica serves a model."
+
+
+async def test_one_that_was_never_there_is_logged_once(caplog):
+    caplog.set_level(logging.INFO, "headrace.fleet")
+    specs = [ReplicaSpec(url="http://127.0.0.1:9")]
+    async with gateway_over([], quick(specs)) as gateway:
+        said = "has not been ready yet"
+        await gateway.until(lambda: said in caplog.text, "logged")
+        (replica,) = gateway.registry
+        streak = gateway.gateway.parts.prober._streaks[replica]
+        seen = streak.num_bad
+        await gateway.until(lambda: streak.num_bad > seen + 2, "probed further")
+        assert caplog.text.count(said) == 1

@@ -298,7 +298,8 @@ class Service:
             return call.model
         models = self._usable(account)
         if not models:
-            raise UnavailableError("No replica serves a model that this key may use.")
+            which = "" if account.key == ANONYMOUS else " that this key may use"
+            raise UnavailableError(f"No replica serves a model{which}.")
         if len(models) != 1:
             raise BadRequestError(
                 f"'model' is required; served here are {', '.join(models)}.", param="model"
@@ -318,7 +319,8 @@ class Service:
         off = self._trade.canaries.off(self._trade.clock.monotonic())
         route = resolve(config.models, off, asked)
         if not any(self.router.knows(target.model) for target in route.targets):
-            raise ModelNotFoundError(name, self._usable(account))
+            others = {n for n in self.names() if account.may_use(n)}
+            raise ModelNotFoundError(name, tuple(sorted(others.union(self._usable(account)))))
         return route
 
     def _wanted(self, call: Call, target: Target, salt: str) -> Wanted:
