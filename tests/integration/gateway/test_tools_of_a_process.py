@@ -33,12 +33,11 @@ def lives(pid):
 
 
 CALL = 'call calc__add {"a": 1, "b": 2}'
+TOOLS = [{"type": "mcp", "server_label": "calc"}]
 
 
-async def ask(client, text=CALL, model="m"):
-    messages = [{"role": "user", "content": text}]
-    tools = [{"type": "mcp", "server_label": "calc"}]
-    body = {"model": model, "messages": messages, "tools": tools}
+async def ask(client, text, model="m", **fields):
+    body = {"model": model, "messages": [{"role": "user", "content": text}], **fields}
     return (await client.post("/v1/chat/completions", json=body)).json()
 
 
@@ -60,10 +59,10 @@ async def test_what_a_process_lists_counts_and_reloads(tmp_path):
             await asyncio.to_thread(running.wait_ready)
             async with httpx.AsyncClient(base_url=running.url) as client:
                 await until_connected(running)
-                assert (await ask(client))["choices"][0]["message"]["content"] == "<3>"
-                assert (await ask(client, "hi", "pipe"))["choices"][0]["message"][
-                    "content"
-                ] == "<hi>"
+                called = await ask(client, CALL, tools=TOOLS)
+                assert called["choices"][0]["message"]["content"] == "<3>"
+                piped = await ask(client, "hi", "pipe")
+                assert piped["choices"][0]["message"]["content"] == "<hi>"
                 assert await names(client) == ["m", "pipe"]
                 metrics = (await client.get("/metrics")).text
                 calls = [line for line in metrics.splitlines() if "tool_calls_total{" in line]
@@ -83,7 +82,8 @@ async def test_what_a_process_lists_counts_and_reloads(tmp_path):
                 running.process.send_signal(signal.SIGHUP)
                 await until(lambda: not lives(pid), "the server of tools has ended")
                 assert await names(client) == ["m", "other"]
-                assert (await ask(client))["error"]["param"] == "tools[0].server_label"
+                refused = await ask(client, CALL, tools=TOOLS)
+                assert refused["error"]["param"] == "tools[0].server_label"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -213,18 +214,25 @@ def rewrite(directory: Path, replica_id: str, **changes: object) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
+def ticks() -> int:
+    """Clock ticks since the machine's start."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
 @pytest.mark.parametrize("lie", ["pid", "start", "command"])
 def test_a_note_of_another_process_is_not_believed_and_kills_nobody(
     directory: Path, clock: FakeClock, lie: str
 ) -> None:
     found = machine(directory, clock)
-    victim, other = found.start(POOL), found.start(POOL)
+    victim = found.start(POOL)
     pid = pid_of(found, victim.id)
     until(lambda: len(session_of(pid)) == 2, "it runs")
+    real = json.loads((directory / f"{victim.id}.json").read_text())
+    until(lambda: ticks() > real["start"], "the next process starts at another tick")
+    other = found.start(POOL)
     note = json.loads((directory / f"{other.id}.json").read_text())
     end_session(note["pid"])
     wait_gone(note["pid"])
-    real = json.loads((directory / f"{victim.id}.json").read_text())
     lies = {
         "pid": {"pid": real["pid"]},
         "start": {"pid": real["pid"], "start": real["start"] + 1, "command": real["command"]},
