@@ -1,11 +1,12 @@
 """Routing policies on one recorded trace: how much of the prompts was cached, time to the first token, throughput.
 
     python benchmarks/gateway/routing.py --trace mooncake_conversation.jsonl --fleet fakes
-    python benchmarks/gateway/routing.py --trace mooncake_synthetic.jsonl --fleet real
+    python benchmarks/gateway/routing.py --trace mooncake_synthetic.jsonl --fleet real --sessions 16 --speed 16 --scale 0.03
     python benchmarks/gateway/routing.py --fleet fakes --no-reuse       prompts that share nothing
 
 `fakes`: 50 of `fakes.py`. `real`: four `headrace serve` of one thread each. Lengths are scaled down and arrivals sped
 up so that the fleet is busy without a cache.
+A small fleet takes every so manieth session of the trace (`--sessions`), so that what a request shares with earlier ones stays.
 The trace's block ids become text, so that shared blocks are shared text (`headrace bench --trace`). Every policy gets
 the same requests in turn, against replicas that were just started.
 """
@@ -18,6 +19,8 @@ import sys
 import tempfile
 import time
 import urllib.request
+import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -136,6 +139,24 @@ def run(policy: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
     return {"policy": policy, "cached": share, "imbalance": imbalance, "report": report}
 
 
+def sampled(trace: Path, num_requests: int, sessions: int, out: Path) -> int:
+    """Write every request of one session in so many, of the trace's first requests; how many those are.
+
+    A session is what shares the first block that is not common: that of fewer than a tenth of the requests.
+    """
+    with trace.open() as lines:
+        requests = [json.loads(line) for line, _ in zip(lines, range(num_requests), strict=False)]
+    seen = Counter(block for request in requests for block in set(request["hash_ids"]))
+
+    def session(request: dict[str, Any]) -> int:
+        blocks = request["hash_ids"]
+        return next((b for b in blocks if seen[b] * 10 < len(requests)), blocks[-1])
+
+    kept = [r for r in requests if zlib.crc32(str(session(r)).encode()) % sessions == 0]
+    out.write_text("".join(json.dumps(request) + "\n" for request in kept))
+    return len(kept)
+
+
 def load_flags(options: argparse.Namespace) -> list[str]:
     """What `headrace bench` is told of the load."""
     if options.no_reuse:
@@ -155,6 +176,7 @@ def main() -> None:
     parser.add_argument("--no-reuse", action="store_true")
     parser.add_argument("--policies", nargs="+", default=POLICIES)
     parser.add_argument("--requests", type=int, default=3000)
+    parser.add_argument("--sessions", type=int, default=1, help="of so many, one is kept")
     parser.add_argument("--count", type=int, default=0, help="replicas")
     parser.add_argument("--speed", type=float, default=0.0, help="of the trace's arrivals")
     parser.add_argument("--scale", type=float, default=0.0, help="of the trace's lengths")
@@ -167,20 +189,25 @@ def main() -> None:
     is_fake = options.fleet == "fakes"
     options.speed = options.speed or (16.0 if is_fake else 1.0)
     options.scale = options.scale or (0.1 if is_fake else 0.05)
-    if options.trace is None and not options.no_reuse:
+    if (options.trace is None) != options.no_reuse:
         parser.error("--trace or --no-reuse is needed")
-    rows = []
-    for policy in options.policies:
-        found = run(policy, options, seed=7)
-        rows.append(found)
-        print(line(found), flush=True)
-    name = "no-reuse" if options.no_reuse else options.trace.stem
-    stamp = datetime.now(UTC).strftime("%Y-%m-%d-%H%M")
-    file = RESULTS / f"routing-{options.fleet}-{name}.json"
     settings = {
         key: value.name if isinstance(value, Path) else str(value)
         for key, value in vars(options).items()
     }
+    rows = []
+    with tempfile.TemporaryDirectory() as directory:
+        if options.sessions > 1:
+            part = Path(directory) / options.trace.name
+            options.requests = sampled(options.trace, options.requests, options.sessions, part)
+            options.trace = part
+        for policy in options.policies:
+            found = run(policy, options, seed=7)
+            rows.append(found)
+            print(line(found), flush=True)
+    name = "no-reuse" if options.no_reuse else options.trace.stem
+    stamp = datetime.now(UTC).strftime("%Y-%m-%d-%H%M")
+    file = RESULTS / f"routing-{options.fleet}-{name}.json"
     file.write_text(json.dumps({"at": stamp, "options": settings, "runs": rows}, indent=1) + "\n")
     file.with_suffix(".md").write_text(table(rows))
     print(f"written to {file} and .md")
