@@ -1,10 +1,8 @@
 """Counts of objectives and alerts over restarts: one small file, written whole or not at all, and read once."""
 
 import logging
-import os
 import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +13,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from headrace.core.clock import Clock
+from headrace.fleet.durable import write_durably
 from headrace.fleet.slo.alerts import Alert, Alerts, AlertState, KeptAlerts
 from headrace.fleet.slo.book import SloBook
 from headrace.fleet.slo.counts import NUM_SLOTS
@@ -115,18 +114,10 @@ class Keeper:
             self._write(data)
 
     def _write(self, data: bytes) -> None:
-        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with draft.open("wb") as opened:
-                opened.write(data)
-                opened.flush()
-                os.fsync(opened.fileno())
-            draft.replace(self._path)
+            write_durably(self._path, data)
             self._complaint = ""
         except OSError as error:
-            with suppress(OSError):
-                draft.unlink()
             if str(error) != self._complaint:  # once, not every minute
                 self._complaint = str(error)
                 log.warning("Error budgets are not kept over a restart: %s", error)

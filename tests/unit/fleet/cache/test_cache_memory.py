@@ -11,7 +11,7 @@ from headrace.fleet.cache.semantic.index import VectorIndex, vector_of
 from headrace.fleet.cache.sqlite_store import SqliteStore
 
 MIB = 1 << 20
-NUMBERS = [5_000, pytest.param(1_000_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+NUMBERS = [100_000, pytest.param(1_000_000, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
 
 
 def resident() -> int:

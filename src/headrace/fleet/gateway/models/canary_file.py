@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -11,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from headrace.core.clock import Clock
+from headrace.fleet.durable import write_durably
 from headrace.fleet.gateway.models.canary import Canaries, Off
 
 #: Bytes that are read at most.
@@ -76,16 +75,8 @@ class CanaryFile:
 
     def _write(self, data: bytes) -> str:
         """What is wrong with the place; empty: nothing."""
-        draft = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with draft.open("wb") as opened:
-                opened.write(data)
-                opened.flush()
-                os.fsync(opened.fileno())
-            draft.replace(self._path)
+            write_durably(self._path, data)
         except OSError as error:
-            with suppress(OSError):
-                draft.unlink()
             return str(error)
         return ""
